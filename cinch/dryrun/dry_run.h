@@ -1,0 +1,45 @@
+#pragma once
+// A dry run as events: the training code runs, its tensors have layouts and lifetimes but no bytes.
+//
+//   trace::Trace trace;
+//   {
+//     dryrun::DryRun dry(trace, device::find("cpu"));
+//     auto net = Net();  auto loss = net->forward(torch::rand({32, 784}));  loss.backward();
+//   }
+//   trace::classify(trace);
+//
+// Includes no LibTorch header.
+
+#include <memory>
+
+#include "cinch/device/device_spec.h"
+#include "cinch/trace/sink.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace cinch::dryrun {
+
+/// While it lives, tensors made on the calling thread are fake: no bytes, no arithmetic. Every allocation is an event in
+/// `sink`, at the size the real run asks for, scratch inside kernels included; every op an OpCall with its cost.
+///  * Small tensors computed from small tensors (scalars, generator states) stay real and are events too.
+///  * Tensors made before are never written: ops on them give fake results.
+///  * An op without a rule throws UnsupportedError naming op and module; so does a shape that depends on values.
+///    item() of a fake tensor gives 1: enough for logging; a program that branches on it is predicted on that branch.
+/// One at a time in a process, never inside a Recorder (UsageError). Destroy all fake tensors before it.
+/// Restores the default generator: a dry run leaves no trace in the real run's randomness.
+class DryRun {
+ public:
+  DryRun(trace::Sink& sink, const device::DeviceSpec& device);
+  ~DryRun();
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+bool is_fake(const at::Tensor& tensor) noexcept;
+}  // namespace cinch::dryrun

@@ -1,0 +1,25 @@
+#pragma once
+// safetensors files: u64 little-endian header length, JSON header, row-major little-endian data.
+// Format: huggingface/safetensors, README "Format".
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace cinch::interchange {
+
+struct Safetensors {
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+/// Writes and syncs `file` without a copy of the tensors in memory beyond a small buffer. Non-contiguous tensors are
+/// written row-major. Throws IoError (full disk, no permission).
+void save_safetensors(const std::filesystem::path& file, const Safetensors& content);
+
+/// Throws DataError (what, offset) for anything the format forbids; sizes are checked before they are believed. The
+/// tensors are freshly allocated copies.
+Safetensors load_safetensors(const std::filesystem::path& file);
+}  // namespace cinch::interchange

@@ -1,0 +1,97 @@
+#pragma once
+// A training job as its TOML file states it, checked as a whole: a Job that exists can be built.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cinch/core/bytes.h"
+
+namespace cinch::job {
+
+/// Decoder-only transformer: pre-norm, learned positions, causal attention.
+struct GptConfig {
+  std::int64_t layers = 0, hidden_size = 0, heads = 0, context_length = 0, vocab_size = 256;
+  double dropout = 0;            ///< Embeddings and residual branches.
+  double attention_dropout = 0;  ///< Above 0 the CPU uses the unfused attention: far more memory.
+  bool tie_weights = true;
+};
+struct ResNetConfig {
+  std::int64_t depth = 18;       ///< 18 is the one there is.
+  std::int64_t classes = 0, channels = 3, image_size = 0;  ///< image_size: height and width, pixels.
+};
+struct MlpConfig {
+  std::vector<std::int64_t> sizes;  ///< Inputs, hidden layers, classes: at least two.
+  double dropout = 0;
+};
+using ModelConfig = std::variant<GptConfig, ResNetConfig, MlpConfig>;
+
+/// Files read as bytes; gpt with vocab_size ≥ 256 only. Paths may hold * and ? in their last part, or be a folder (all files below it).
+/// Relative paths are relative to the working directory.
+struct TextData {
+  std::vector<std::string> path;
+  double held_out = 0.05;        ///< The last share of the bytes: evaluation, never trained on.
+};
+/// Rows "label,pixel,pixel,…" without quotes, pixels 0 to 255 (scaled to 0..1); resnet and mlp only.
+struct CsvData {
+  std::vector<std::string> path;
+  double held_out = 0.05;        ///< The last share of the rows.
+};
+/// Random inputs and targets of the model's shape, from the seed.
+struct SyntheticData {};
+using DataConfig = std::variant<TextData, CsvData, SyntheticData>;
+
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< adamw
+  double momentum = 0;                            ///< sgd
+  double weight_decay = 0;
+};
+enum class Schedule : std::uint8_t { kConstant, kLinear, kCosine };
+
+struct TrainConfig {
+  std::int64_t batch_size = 0, steps = 0;
+  OptimizerConfig optimizer;
+  double learning_rate = 0;
+  Schedule schedule = Schedule::kConstant;  ///< After the warm-up: linear and cosine fall to 0 at the last step.
+  std::int64_t warmup_steps = 0;
+  std::optional<double> max_grad_norm;
+  std::int64_t evaluate_every = 0;          ///< 0: only at the end, if the data holds some out.
+  std::int64_t evaluation_batches = 4;
+  std::int64_t save_every = 0;              ///< 0: only at the end.
+  std::string run_dir;                      ///< Empty: nothing is written.
+  std::uint64_t seed = 0;
+  int threads = 0;                          ///< 0: all cores.
+};
+struct MemoryConfig {
+  std::optional<Bytes> budget;
+  std::set<std::string> allow;              ///< Lossy techniques; none exists in this version, so any entry is refused.
+};
+
+struct Job {
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  MemoryConfig memory;
+};
+
+/// Reads a job. `overrides` are "train.steps=10" (from --set) and win. Throws ConfigError: file, line, key, the nearest
+/// known key; ranges and relations (heads divide hidden_size) are checked here. Touches no file but this one.
+Job load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+Job parse(std::string_view toml, const std::filesystem::path& name_for_errors, std::span<const std::string> overrides = {});
+
+/// The whole job as TOML, every key written out: parse(to_toml(job)) states the same job. What a run folder keeps.
+std::string to_toml(const Job& job);
+
+/// The rate of step `step` (from 1) under the job's schedule.
+double learning_rate_at(const TrainConfig& train, std::int64_t step);
+/// True for a model whose results depend on how a batch is divided (batch norm).
+bool has_batch_norm(const ModelConfig& model);
+}  // namespace cinch::job

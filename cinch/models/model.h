@@ -1,0 +1,29 @@
+#pragma once
+// What a Session trains: a torch::nn::Module that computes its own loss.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <torch/nn/module.h>
+
+#include "cinch/data/batch.h"
+#include "cinch/job/job.h"
+
+namespace cinch::models {
+
+class Model : public torch::nn::Module {
+ public:
+  /// Sum of the losses of the counted targets, a float32 scalar. Dividing is the caller's: by counted targets over all
+  /// micro-batches.
+  virtual at::Tensor loss_sum(const data::Batch& batch) = 0;
+};
+
+/// Throws nothing a checked job could cause. Draws its initial weights from the default generator.
+std::shared_ptr<Model> build(const job::ModelConfig& config);
+
+/// Text the model writes after `prompt` (bytes), `count` bytes, drawn with `seed` at `temperature`; empty for a model
+/// that does not write. No gradients; leaves train/eval mode and the default generator as they were.
+std::string write_sample(Model& model, const std::string& prompt, std::int64_t count, std::uint64_t seed,
+                         double temperature = 0.8);
+}  // namespace cinch::models

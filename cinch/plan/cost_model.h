@@ -1,0 +1,41 @@
+#pragma once
+// Time of a step from its trace: the roofline of a device, corrected by what was measured on this machine.
+// Counts come from the trace (the dry run fills OpCall), rates from DeviceSpec: nothing here knows a layer.
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cinch/device/device_spec.h"
+#include "cinch/trace/trace.h"
+
+namespace cinch::plan {
+using Seconds = std::chrono::duration<double>;
+
+/// Measured rates, each at several sizes, since a processor's caches and the system's fresh pages make small and large
+/// ops differ by more than any plan does. Made by train::calibrate(). Empty: the roofline alone speaks.
+struct Calibration {
+  struct Point {
+    double size;             ///< Flops, or bytes read and written.
+    double per_second;       ///< Of the same.
+  };
+  std::vector<Point> matrix;     ///< Ops with flops, by flops; rising sizes.
+  std::vector<Point> elementwise;  ///< Ops without, by bytes moved; rising sizes.
+};
+
+/// Time of ops: max(flops/rate, bytes/bandwidth) + launch, the rates interpolated in the logarithm of size.
+class CostModel {
+ public:
+  explicit CostModel(device::DeviceSpec device, Calibration calibration = {});
+  Seconds op_time(const trace::OpCall& call) const;
+  /// One training step: the last step of the trace that trains; evaluation and saving are left out.
+  Seconds step_time(const trace::Trace& trace) const;
+  bool calibrated() const;
+  const device::DeviceSpec& device() const { return device_; }
+
+ private:
+  device::DeviceSpec device_;
+  Calibration calibration_;
+};
+}  // namespace cinch::plan

@@ -1,0 +1,104 @@
+#pragma once
+// What the verbs found, as plain data: made by train/ and cli/, shown by report/.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cinch/core/bytes.h"
+#include "cinch/plan/plan.h"
+#include "cinch/plan/solver.h"
+#include "cinch/trace/event.h"
+
+namespace cinch::report {
+
+/// On every document.
+struct Environment {
+  std::string libtorch;   ///< "2.11.0"
+  std::string device;     ///< "cpu"
+  int threads = 0;
+};
+
+/// The peak of a trace, in words.
+struct PeakSummary {
+  Bytes requested;
+  std::uint32_t step = 0;
+  trace::Phase phase = trace::Phase::kOther;
+  std::string module, op;
+  trace::CategoryBytes categories;
+  std::vector<plan::PeakTensor> tensors;                            ///< Largest first.
+  std::vector<std::pair<std::uint32_t, Bytes>> steps;               ///< Peak of each step; 0 is initialization.
+};
+
+/// Live bytes over a trace, thinned for drawing: at each point the largest total of its stretch of events.
+struct Curve {
+  struct Point {
+    std::uint32_t step;
+    trace::Phase phase;
+    trace::CategoryBytes live;
+  };
+  std::vector<Point> points;
+  Bytes peak;
+};
+
+struct Suggestion {
+  std::string change;
+  Bytes peak;
+  double step_seconds = 0;
+  bool fits = false;
+  plan::Equivalence equivalence = plan::Equivalence::kBitwise;
+};
+
+struct Estimate {
+  Environment environment;
+  std::string job;                        ///< Path as the user gave it.
+  std::int64_t parameters = 0;            ///< Numbers, not bytes.
+  Bytes budget, capacity;
+  bool budget_given = false;              ///< False: the budget is the device's memory less 2 %.
+  bool fits = false;
+  PeakSummary peak;
+  Curve curve;
+  std::vector<Suggestion> suggestions;
+  double elapsed_seconds = 0;
+};
+
+struct Planned {
+  Environment environment;
+  std::string job;
+  Bytes budget;
+  bool budget_given = false;
+  std::size_t modules = 0;                ///< That could be given a policy.
+  bool calibrated = false;
+  std::variant<plan::Solution, plan::Infeasible> result;
+  PeakSummary peak;                       ///< Of the best plan; of the smallest if none fits.
+  std::string plan_file;                  ///< Where the plan was written; empty if it was not.
+  double elapsed_seconds = 0;
+};
+
+/// A finished, or cleanly stopped, training.
+struct FitSummary {
+  Environment environment;
+  std::string job;
+  plan::Plan plan;
+  std::size_t modules = 0;
+  std::optional<Bytes> budget;
+  PeakSummary predicted, measured;
+  Curve predicted_curve, measured_curve;
+  std::optional<std::string> divergence;  ///< First difference between prediction and recording, if there is one.
+  Bytes resident;                         ///< Peak resident memory of the process.
+  struct StepLoss {
+    std::int64_t step;
+    double loss;
+  };
+  std::vector<StepLoss> steps, evaluations;
+  struct {
+    double p50 = 0, p99 = 0, max = 0;
+  } step_seconds;
+  double samples_per_second = 0, elapsed_seconds = 0;
+  std::int64_t resumed_at = 0;            ///< Steps done before this run.
+  bool interrupted = false;               ///< By a signal; saved.
+  std::string run_dir, sample;            ///< `sample`: text the model wrote; empty if it writes none.
+};
+}  // namespace cinch::report

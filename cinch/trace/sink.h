@@ -1,0 +1,55 @@
+#pragma once
+// The seam between whatever makes events and whatever needs them.
+//
+//   trace::Trace trace;                    // keeps everything
+//   record::Recorder recorder(trace);      // pushes into it
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "cinch/trace/event.h"
+
+namespace cinch::trace {
+
+/// Interned text. Ids are dense from 0 and stay valid; 0 is "". Not thread-safe: its producer locks.
+class NameTable {
+ public:
+  NameTable();
+  NameId intern(std::string_view text);
+  const std::string& operator[](NameId id) const { return texts_[static_cast<std::size_t>(id)]; }
+  std::size_t size() const { return texts_.size(); }
+
+ private:
+  std::deque<std::string> texts_;
+  std::unordered_map<std::string_view, NameId> ids_;
+};
+
+/// Receives a trace while it is made. Called by one thread at a time (the producer locks), in order.
+/// Must not allocate tensors and must not throw: it runs inside the allocator.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  /// First call. `names` grows meanwhile and outlives the last call.
+  virtual void on_begin(const TraceHeader& /*header*/, const NameTable& /*names*/) {}
+  virtual void on_op(OpId /*id*/, const OpCall& /*call*/) {}
+  virtual void on_event(const Event& event) = 0;
+  virtual void on_tensor(AllocationId /*allocation*/, const TensorInfo& /*info*/) {}
+  /// "This allocation is parameter layers.0.weight." May come any time while the allocation lives.
+  virtual void on_label(AllocationId /*allocation*/, Category /*category*/, NameId /*name*/) {}
+};
+
+/// Keeps the live bytes, the peak and nothing else. O(1) memory.
+class PeakMeter final : public Sink {
+ public:
+  void on_event(const Event& event) override;
+  Bytes live() const { return live_; }
+  Bytes peak() const { return peak_; }
+
+ private:
+  Bytes live_, peak_;
+};
+}  // namespace cinch::trace

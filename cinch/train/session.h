@@ -1,0 +1,53 @@
+#pragma once
+// Model, optimizer, schedule of one job under one plan. The same code real and dry: under a DryRun the tensors it makes
+// are fake, and it does not know.
+//
+//   train::Session session(job, plan);
+//   for (...) session.step(source->next());
+
+#include <cstdint>
+#include <memory>
+
+#include "cinch/job/job.h"
+#include "cinch/models/model.h"
+#include "cinch/optim/optimizer.h"
+#include "cinch/plan/plan.h"
+#include "cinch/techniques/call.h"
+
+namespace cinch::train {
+
+struct StepReport {
+  at::Tensor loss;       ///< Mean loss over counted targets; a float32 scalar.
+  at::Tensor grad_norm;  ///< Before clipping; undefined without max_grad_norm.
+};
+
+class Session {
+ public:
+  /// In this order: seed → model → labels → call policies → optimizer → schedule. Throws UsageError with the reason for
+  /// settings that exclude each other.
+  Session(const job::Job& job, const plan::Plan& plan);
+  /// A user's own model; it may exist already.
+  Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan);
+
+  /// For each micro-batch forward and backward, weighted by its share of target_count; clip; optimizer step; gradients
+  /// dropped. The number of steps done rises by one.
+  StepReport step(const data::Batch& batch);
+  /// Mean loss; no gradients, model in eval mode; in micro-batches as training.
+  at::Tensor evaluate(const data::Batch& batch);
+
+  models::Model& model() { return *model_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  const techniques::CallPolicies& policies() const { return *policies_; }
+  std::int64_t steps_done() const { return steps_done_; }
+  void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
+
+ private:
+  void compose();
+  job::TrainConfig train_;
+  plan::Plan plan_;
+  std::shared_ptr<models::Model> model_;
+  std::unique_ptr<techniques::CallPolicies> policies_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::int64_t steps_done_ = 0;
+};
+}  // namespace cinch::train

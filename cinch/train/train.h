@@ -1,0 +1,49 @@
+#pragma once
+// The facade of all that stands on LibTorch, without a LibTorch header: what the command line calls.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "cinch/device/device_spec.h"
+#include "cinch/job/job.h"
+#include "cinch/plan/cost_model.h"
+#include "cinch/plan/solver.h"
+#include "cinch/report/summaries.h"
+
+namespace cinch::train {
+
+/// "2.11.0". Throws UsageError when the LibTorch loaded is not the one compiled against.
+std::string libtorch_version();
+/// LibTorch's intra-op threads of the process; 0 leaves the default. Returns what is in force.
+int set_threads(int threads);
+
+/// One plain dry run finds the modules that run through call().
+plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget);
+/// The callback for plan::solve. Each call is a dry run of initialization, two steps, an evaluation and a save, if the job
+/// evaluates and saves.
+plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device);
+/// Measures this machine: a second or so.
+plan::Calibration calibrate();
+/// Numbers in the model's parameters, a tied one once. From a dry run.
+std::int64_t parameter_count(const job::Job& job, const device::DeviceSpec& device);
+
+struct Progress {
+  std::int64_t step = 0, steps = 0;
+  double loss = 0;
+  std::optional<double> evaluation;      ///< Just measured.
+  Bytes live, peak;
+  double samples_per_second = 0, seconds_left = 0;
+};
+struct FitOptions {
+  std::optional<Bytes> cap;
+  bool resume = false;                   ///< From the newest whole checkpoint of job.train.run_dir. UsageError if none.
+  std::function<void(const Progress&)> on_progress;  ///< Training thread; keep it short.
+  std::stop_token stop;                  ///< Saves after the running step, and leaves.
+};
+/// Trains, and sets what was predicted beside what was measured. Checkpoints are written to a temporary folder, synced,
+/// renamed. Throws OutOfMemoryError, DataError, IoError; Error naming the step for a loss that is not finite.
+report::FitSummary fit(const job::Job& job, const plan::Plan& plan, const FitOptions& options = {});
+}  // namespace cinch::train

@@ -42,7 +42,7 @@ class CINCH_API UnsupportedError : public Error {
   using Error::Error;
 };
 
-/// A job, plan or device file. what() begins with "FILE:LINE: "; line 0: the file as a whole.
+/// A job, plan or device file. what() begins with "FILE:LINE: ", with "FILE: " for line 0: the file as a whole.
 class CINCH_API ConfigError : public Error {
  public:
   ConfigError(std::filesystem::path file, int line, std::string key, const std::string& problem, std::string hint = {});
@@ -68,7 +68,8 @@ class CINCH_API DataError : public Error {
   std::uint64_t offset_;
 };
 
-/// The system refused: full disk, no permission. Carries errno and names the file.
+/// The system refused: full disk, no permission. Carries errno; what() is "cannot ACTION FILE: REASON". Without a hint of
+/// the thrower's the usual reasons bring their own.
 class CINCH_API IoError : public Error {
  public:
   IoError(const std::filesystem::path& file, const std::string& action, int error_number, std::string hint = {});

@@ -13,12 +13,13 @@ namespace cinch {
 /// "1,234,567".
 std::string with_thousands(std::int64_t number);
 
-/// The candidate nearest to `name` by edit distance, if it is near enough to be a slip of the finger; else "".
+/// The candidate nearest to `name` by edit distance (two neighbours swapped count one), if it is near enough to be a slip
+/// of the finger: at most a third of the letters, or one; else "". The first, if several are equally near.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
-/// A whole file. Throws IoError naming it; a file over `limit` bytes throws UsageError.
+/// A whole file. Throws IoError naming it; a file over `limit` bytes throws UsageError. Works on pipes and /proc.
 std::string read_file(const std::filesystem::path& file, std::uint64_t limit = 64u << 20);
 
-/// Writes `text` to a temporary file beside `file`, syncs, renames. Throws IoError; on failure `file` is as it was.
+/// AtomicFile in one call: `file` holds `text` whole, or is as it was. Throws IoError.
 void write_file(const std::filesystem::path& file, std::string_view text);
 }  // namespace cinch

@@ -59,6 +59,10 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
   Bytes live() const;
   Bytes peak() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// Which allocation backs `tensor`; nothing if it was made outside the active recorder or dry run. The same answer for

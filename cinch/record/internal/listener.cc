@@ -1,0 +1,42 @@
+#include "cinch/record/internal/listener.h"
+
+#include <atomic>
+
+namespace cinch::record::internal {
+namespace {
+std::mutex g_lock;
+std::atomic<Listener*> g_listener{nullptr};
+std::atomic<std::uint64_t> g_serials{0};
+thread_local int t_muted = 0;
+}  // namespace
+
+Listener::Listener() : serial_(++g_serials) {}
+
+Listener* exchange_listener(Listener* listener) {
+  install_cpu_allocator();
+  std::lock_guard lock(g_lock);
+  return g_listener.exchange(listener);
+}
+
+void tell_allocated(Bytes bytes, AllocationTag& tag) {
+  if (t_muted > 0 || g_listener.load(std::memory_order_relaxed) == nullptr) return;
+  std::lock_guard lock(g_lock);
+  if (auto* listener = g_listener.load(std::memory_order_relaxed)) {
+    tag.bytes = bytes.count();
+    listener->on_allocate(bytes, tag);
+    tag.listener = listener->serial();
+  }
+}
+
+void tell_freed(const AllocationTag& tag) noexcept {
+  if (tag.listener == 0) return;
+  std::lock_guard lock(g_lock);
+  auto* listener = g_listener.load(std::memory_order_relaxed);
+  if (listener != nullptr && listener->serial() == tag.listener) listener->on_free(tag);
+}
+
+std::unique_lock<std::mutex> lock_listeners() { return std::unique_lock(g_lock); }
+
+bool muted() noexcept { return t_muted > 0; }
+void change_muted(int by) noexcept { t_muted += by; }
+}  // namespace cinch::record::internal

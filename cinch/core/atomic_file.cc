@@ -45,19 +45,27 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::fail(const char* action) const { throw IoError(file_, action, errno); }
 
 void AtomicFile::write(std::string_view bytes) {
+  if (bytes.size() >= kBufferBytes) {
+    flush();
+    write_through(bytes);
+    return;
+  }
   buffer_.append(bytes);
   if (buffer_.size() >= kBufferBytes) flush();
 }
 
 void AtomicFile::flush() {
-  std::string_view rest = buffer_;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
+  write_through(buffer_);
+  buffer_.clear();
+}
+
+void AtomicFile::write_through(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("write");
-    rest.remove_prefix(static_cast<std::size_t>(written));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
   }
-  buffer_.clear();
 }
 
 void AtomicFile::commit() {

@@ -26,11 +26,12 @@ class AtomicFile {
 
   /// Appends; buffered. Throws IoError.
   void write(std::string_view bytes);
-  /// Once, last. Throws IoError; FILE is then as it was.
+  /// Once, last. Throws IoError; FILE is then as it was, unless only its folder could not be synced.
   void commit();
 
  private:
   void flush();
+  void write_through(std::string_view bytes);
   [[noreturn]] void fail(const char* action) const;
 
   std::filesystem::path file_;

@@ -19,6 +19,11 @@ namespace cinch::trace {
 class NameTable {
  public:
   NameTable();
+  NameTable(const NameTable&) = delete;  // ids_ points into texts_
+  NameTable& operator=(const NameTable&) = delete;
+  NameTable(NameTable&&) = default;
+  NameTable& operator=(NameTable&&) = default;
+
   NameId intern(std::string_view text);
   const std::string& operator[](NameId id) const { return texts_[static_cast<std::size_t>(id)]; }
   std::size_t size() const { return texts_.size(); }
@@ -35,7 +40,9 @@ class Sink {
   virtual ~Sink() = default;
   /// First call. `names` grows meanwhile and outlives the last call.
   virtual void on_begin(const TraceHeader& /*header*/, const NameTable& /*names*/) {}
+  /// Ids from 0 in order.
   virtual void on_op(OpId /*id*/, const OpCall& /*call*/) {}
+  /// Allocations are numbered from 0 in order; a free names one that lives.
   virtual void on_event(const Event& event) = 0;
   virtual void on_tensor(AllocationId /*allocation*/, const TensorInfo& /*info*/) {}
   /// "This allocation is parameter layers.0.weight." May come any time while the allocation lives.

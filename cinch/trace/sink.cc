@@ -1,0 +1,21 @@
+#include "cinch/trace/sink.h"
+
+#include <algorithm>
+
+namespace cinch::trace {
+
+NameTable::NameTable() { intern({}); }
+
+NameId NameTable::intern(std::string_view text) {
+  if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
+  const NameId id{static_cast<std::uint32_t>(texts_.size())};
+  ids_.emplace(texts_.emplace_back(text), id);
+  return id;
+}
+
+void PeakMeter::on_event(const Event& event) {
+  if (event.action == Action::kAlloc) live_ += event.bytes;
+  if (event.action == Action::kFreeCompleted) live_ -= event.bytes;
+  peak_ = std::max(peak_, live_);
+}
+}  // namespace cinch::trace

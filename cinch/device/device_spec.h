@@ -11,10 +11,11 @@
 
 namespace cinch::device {
 
-/// A value. Rates are the roofline's: what the device reaches at best, before any calibration.
+/// A value. Rates are the roofline's: what the device reaches at best, guessed from what it says of itself, before any
+/// calibration on the machine.
 struct DeviceSpec {
   std::string name;                 ///< "cpu".
-  Bytes memory;                     ///< Physical memory.
+  Bytes memory;                     ///< Physical memory, or what a container's cgroup allows if that is less.
   struct Rate {
     DType dtype;
     double flops_per_second;
@@ -25,8 +26,8 @@ struct DeviceSpec {
   int threads = 1;                  ///< Kernels' scratch and rates depend on it.
 };
 
-/// The device of that name ("cpu"), for `threads` threads (0: all cores). Throws UsageError naming the nearest known
-/// device.
+/// The device of that name ("cpu"), for `threads` threads (0: all cores the process may run on). Throws UsageError with
+/// the nearest known device as a hint, or for a negative number of threads; Error if the system does not tell its memory.
 DeviceSpec find(std::string_view name, int threads = 0);
 
 /// Names find() knows.

@@ -62,7 +62,7 @@ struct Event {
   AllocationId allocation = kNoAllocation;
   OpId op = kNoOp;
   NameId module{};          ///< Path as torch::nn::Module::named_modules() gives it: "layers.3.attention".
-  Bytes bytes;              ///< As requested.
+  Bytes bytes{};            ///< As requested.
   std::int64_t time_ns = -1;  ///< Since the trace began; -1 where there is no clock.
 };
 static_assert(std::is_trivially_copyable_v<Event> && sizeof(Event) <= 64);
@@ -76,21 +76,21 @@ struct OpCall {
   DType dtype = DType::kFloat32;  ///< Of the arithmetic.
   std::uint32_t step = 0;
   double flops = 0;         ///< A multiply-add counts 2.
-  Bytes read, written;
+  Bytes read{}, written{};
 };
 
 /// dtype and sizes of the tensor an allocation was made for. Only a dry run sees them (an allocator sees bytes): a
 /// recording takes them from the prediction it agrees with, see adopt_shapes().
 struct TensorInfo {
   DType dtype = DType::kFloat32;
-  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> sizes{};
 };
 
 /// Where a trace comes from.
 struct TraceHeader {
   enum class Source : std::uint8_t { kDryRun, kRecording } source = Source::kRecording;
-  std::string producer;     ///< "cinch 0.1.0, LibTorch 2.11.0"
-  std::string device_name;  ///< "cpu"
+  std::string producer{};   ///< "cinch 0.1.0, LibTorch 2.11.0"
+  std::string device_name{};  ///< "cpu"
   int threads = 0;
 };
 }  // namespace cinch::trace

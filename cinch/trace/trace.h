@@ -25,7 +25,7 @@ inline constexpr std::size_t kAfterTrace = static_cast<std::size_t>(-1);
 
 /// One life of one allocation, joined from its events.
 struct Allocation {
-  Bytes bytes;                             ///< Requested.
+  Bytes bytes{};                           ///< Requested.
   std::size_t allocated_at = kBeforeTrace; ///< Event index.
   std::size_t freed_at = kAfterTrace;      ///< Index of kFreeCompleted; kAfterTrace if it never came. Half-open life.
   Category category = Category::kUnknown;
@@ -95,7 +95,7 @@ class Timeline {
   explicit Timeline(const Trace& trace);  ///< The trace must outlive it.
   Bytes live(std::size_t event) const;    ///< After that event, which is in the trace; 0 if the trace is empty.
   struct Peak {
-    Bytes bytes;
+    Bytes bytes{};
     std::size_t event = 0;
     std::uint32_t step = 0;
     Phase phase = Phase::kOther;

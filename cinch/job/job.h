@@ -73,6 +73,7 @@ struct TrainConfig {
 struct MemoryConfig {
   std::optional<Bytes> budget;
   std::set<std::string> allow;              ///< Lossy techniques; none exists in this version, so any entry is refused.
+  bool divide_batch_norm = false;           ///< Micro-batching may be planned though batch norm makes results depend on it.
 };
 
 struct Job {
@@ -90,8 +91,12 @@ Job parse(std::string_view toml, const std::filesystem::path& name_for_errors, s
 /// The whole job as TOML, every key written out: parse(to_toml(job)) states the same job. What a run folder keeps.
 std::string to_toml(const Job& job);
 
-/// The rate of step `step` (from 1) under the job's schedule.
+/// The rate of step `step` (from 1) under the job's schedule. With w warm-up steps of T: rate × step/w up to step w (so
+/// the full rate at step w); then with p = (step − w)/(T − w): constant rate, linear rate × (1 − p), cosine
+/// rate × (1 + cos(π p))/2. The last two are exactly 0 at step T and after it.
 double learning_rate_at(const TrainConfig& train, std::int64_t step);
 /// True for a model whose results depend on how a batch is divided (batch norm).
 bool has_batch_norm(const ModelConfig& model);
+/// Whether a planner may micro-batch this job: no batch norm, or the job allows it (memory.divide_batch_norm).
+bool may_divide_batch(const Job& job);
 }  // namespace cinch::job

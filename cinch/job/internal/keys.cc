@@ -1,0 +1,50 @@
+#include "cinch/job/internal/keys.h"
+
+#include <algorithm>
+
+namespace cinch::job::internal {
+
+std::vector<std::string> model_keys(std::size_t kind) {
+  switch (kind) {
+    case 0:
+      return {"kind",       "layers",  "hidden_size",       "heads",      "context_length",
+              "vocab_size", "dropout", "attention_dropout", "tie_weights"};
+    case 1:
+      return {"kind", "depth", "classes", "channels", "image_size"};
+    default:
+      return {"kind", "sizes", "dropout"};
+  }
+}
+
+std::vector<std::string> data_keys(std::size_t kind) {
+  if (kind == 2) return {"kind"};
+  return {"kind", "path", "held_out"};
+}
+
+std::vector<std::string> train_keys(std::size_t optimizer) {
+  std::vector<std::string> keys{"batch_size",     "steps",          "optimizer",          "weight_decay",
+                                "learning_rate",  "schedule",       "warmup_steps",       "max_grad_norm",
+                                "precision",      "evaluate_every", "evaluation_batches", "save_every",
+                                "run_dir",        "seed",           "threads"};
+  if (optimizer == 0) keys.insert(keys.end(), {"betas", "eps"});
+  if (optimizer == 1) keys.push_back("momentum");
+  return keys;
+}
+
+std::vector<std::string> memory_keys() { return {"budget", "allow", "divide_batch_norm"}; }
+
+std::vector<std::string> all_keys() {
+  std::vector<std::string> all;
+  const auto add = [&all](const std::string& section, const std::vector<std::string>& keys) {
+    for (const std::string& key : keys) {
+      const std::string full = section + "." + key;
+      if (std::ranges::find(all, full) == all.end()) all.push_back(full);
+    }
+  };
+  for (std::size_t kind = 0; kind < kModelKinds.size(); ++kind) add("model", model_keys(kind));
+  for (std::size_t kind = 0; kind < kDataKinds.size(); ++kind) add("data", data_keys(kind));
+  for (std::size_t kind = 0; kind < kOptimizers.size(); ++kind) add("train", train_keys(kind));
+  add("memory", memory_keys());
+  return all;
+}
+}  // namespace cinch::job::internal

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Curve {
     std::uint32_t step;
     trace::Phase phase;
     trace::CategoryBytes live;
+    std::size_t event = 0;                ///< Position in the trace: the time axis.
   };
   std::vector<Point> points;
   Bytes peak;
@@ -54,6 +56,7 @@ struct Suggestion {
 struct Estimate {
   Environment environment;
   std::string job;                        ///< Path as the user gave it.
+  std::string options;                    ///< Flags to repeat in the next command: "--set train.steps=3"; may be empty.
   std::int64_t parameters = 0;            ///< Numbers, not bytes.
   Bytes budget, capacity;
   bool budget_given = false;              ///< False: the budget is the device's memory less 2 %.
@@ -66,7 +69,7 @@ struct Estimate {
 
 struct Planned {
   Environment environment;
-  std::string job;
+  std::string job, options;               ///< As in Estimate.
   Bytes budget;
   bool budget_given = false;
   std::size_t modules = 0;                ///< That could be given a policy.

@@ -1,0 +1,287 @@
+#include "cinch/report/internal/format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "cinch/core/text.h"
+
+namespace cinch::report::internal {
+namespace {
+
+using trace::Category;
+
+constexpr std::array kOrder{Category::kParameter, Category::kOptimizerState, Category::kGradient, Category::kBuffer,
+                            Category::kInput,     Category::kActivation,     Category::kTemporary, Category::kUnknown};
+static_assert(kOrder.size() == trace::kCategoryCount);
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+/// Length of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
+std::size_t sequence_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xC2 && first <= 0xDF ? 2 : (first & 0xF0) == 0xE0 ? 3
+                             : first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
+  const bool surrogate = first == 0xED && byte(1) > 0x9F;
+  const bool too_large = first == 0xF4 && byte(1) > 0x8F;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+bool is_control(std::string_view sequence) {
+  const auto first = static_cast<unsigned char>(sequence[0]);
+  if (sequence.size() == 1) return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
+  return sequence.size() == 2 && first == 0xC2 && static_cast<unsigned char>(sequence[1]) < 0xA0;  // C1
+}
+
+/// "layers.3.attention" → "layers.*.attention".
+std::string pattern(const std::string& path) {
+  std::string result;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    if (begin > 0) result += '.';
+    result += number ? "*" : part;
+    begin = end + 1;
+  }
+  return result;
+}
+
+std::string joined(const std::string& first, const std::string& second) {
+  return first.empty() ? second : second.empty() ? first : first + ", " + second;
+}
+}  // namespace
+
+std::span<const Category> display_order() { return kOrder; }
+
+std::string_view label(Category category) {
+  switch (category) {
+    case Category::kParameter: return "parameters";
+    case Category::kGradient: return "gradients";
+    case Category::kActivation: return "activations";
+    case Category::kOptimizerState: return "optimizer state";
+    case Category::kInput: return "inputs";
+    case Category::kBuffer: return "buffers";
+    case Category::kTemporary: return "temporaries";
+    case Category::kUnknown: break;
+  }
+  return "unknown";
+}
+
+Unit unit_for(Bytes largest) {
+  const double bytes = static_cast<double>(largest.count());
+  if (bytes >= 4.0 * (1ll << 30)) return {static_cast<double>(1ll << 30), "GiB", 2};
+  if (bytes >= 4.0 * (1 << 20)) return {static_cast<double>(1 << 20), "MiB", 1};
+  if (bytes >= 4.0 * (1 << 10)) return {static_cast<double>(1 << 10), "KiB", 1};
+  return {1, "B", 0};
+}
+
+std::string in_unit(Bytes bytes, const Unit& unit) {
+  const std::string figure = fmt::format("{:.{}f}", std::abs(static_cast<double>(bytes.count())) / unit.bytes, unit.decimals);
+  const std::size_t point = std::min(figure.find('.'), figure.size());
+  return fmt::format("{}{}{}", bytes.count() < 0 ? "-" : "", with_thousands(std::stoll(figure.substr(0, point))),
+                     figure.substr(point));
+}
+
+std::string exact(Bytes bytes) { return with_thousands(bytes.count()) + " B"; }
+
+std::string share(Bytes part, Bytes whole) {
+  if (part.count() == 0 || whole.count() == 0) return "";
+  const double percent = 100.0 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
+  return percent < 0.5 ? "<1 %" : fmt::format("{:.0f} %", percent);
+}
+
+std::string seconds(double seconds) {
+  if (!std::isfinite(seconds)) return "?";
+  if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 99.5) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string shape(const plan::PeakTensor& tensor) {
+  return fmt::format("{} {}", tensor.sizes.empty() ? "-" : fmt::format("{}", fmt::join(tensor.sizes, "×")),
+                     name_of(tensor.dtype));
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = sequence_length(text);
+    const std::string_view sequence = text.substr(0, std::max<std::size_t>(length, 1));
+    result += length == 0 || is_control(sequence) ? kReplacement : sequence;
+    text.remove_prefix(sequence.size());
+  }
+  return result;
+}
+
+std::string one_line(std::string_view text, std::size_t width) {
+  const std::string clean = printable(text);
+  std::vector<std::string> points;
+  for (std::string_view rest = clean; !rest.empty();) {
+    const std::size_t length = sequence_length(rest);
+    const std::string_view point = rest.substr(0, length);
+    points.emplace_back(point == "\n" || point == "\t" ? " " : point);
+    rest.remove_prefix(length);
+  }
+  if (points.size() > width) {
+    const std::size_t head = width / 2, tail = width - head - 1;
+    points.erase(points.begin() + static_cast<std::ptrdiff_t>(head), points.end() - static_cast<std::ptrdiff_t>(tail));
+    points.insert(points.begin() + static_cast<std::ptrdiff_t>(head), "…");
+  }
+  return fmt::format("{}", fmt::join(points, ""));
+}
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string where(const PeakSummary& peak) {
+  std::string place = peak.phase == trace::Phase::kInit ? "initialization"
+                      : peak.step == 0                  ? std::string(name_of(peak.phase))
+                                       : fmt::format("step {}, {}", peak.step, name_of(peak.phase));
+  const std::string code = joined(one_line(peak.module, 60), one_line(peak.op, 60));
+  return code.empty() ? place : place + ", at " + code;
+}
+
+std::string needs(Bytes peak, Bytes budget, std::string_view budget_name) {
+  std::string need = to_string(peak), limit = to_string(budget);
+  if (need == limit && peak != budget) {
+    need = exact(peak);
+    limit = exact(budget);
+  }
+  if (peak <= budget) return fmt::format("needs {} of {}: {} spare", need, limit, to_string(budget - peak));
+  return fmt::format("needs {}, {} {}: {} too much", need, budget_name, limit, to_string(peak - budget));
+}
+
+std::string_view result_of(plan::Equivalence equivalence) {
+  switch (equivalence) {
+    case plan::Equivalence::kBitwise: return "same weights";
+    case plan::Equivalence::kReassociated: return "same weights but for rounding";
+    case plan::Equivalence::kLossy: break;
+  }
+  return "lossy";
+}
+
+std::vector<TensorGroup> groups(const std::vector<plan::PeakTensor>& tensors, std::size_t limit) {
+  std::vector<TensorGroup> result;
+  std::map<std::tuple<Category, std::string, std::string>, std::size_t> known;
+  for (const plan::PeakTensor& tensor : tensors) {
+    const bool named = !tensor.name.empty();
+    const std::string name = joined(named ? tensor.name : tensor.module, named ? "" : tensor.op);
+    const std::string alike = joined(pattern(named ? tensor.name : tensor.module), named ? "" : tensor.op);
+    const auto [place, is_new] = known.try_emplace({tensor.category, alike, shape(tensor)}, result.size());
+    if (is_new) {
+      result.push_back({tensor.category, one_line(name.empty() ? "-" : name), shape(tensor), 0, Bytes()});
+    } else {
+      result[place->second].name = one_line(alike.empty() ? "-" : alike);
+    }
+    result[place->second].count += 1;
+    result[place->second].bytes += tensor.bytes;
+  }
+  std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (result.size() > limit) result.resize(limit);
+  return result;
+}
+
+std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solution& solution, std::size_t limit) {
+  std::vector<plan::Candidate> shown = solution.frontier;
+  for (const plan::Candidate& needed : {solution.best, solution.unconstrained}) {
+    const auto same = [&](const plan::Candidate& c) { return c.plan == needed.plan; };
+    if (std::none_of(shown.begin(), shown.end(), same)) shown.push_back(needed);
+  }
+  std::sort(shown.begin(), shown.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.step_time, b.peak) < std::tuple(b.step_time, a.peak);
+  });
+  const double fastest = shown.front().step_time.count();
+  const std::size_t stride = (shown.size() + limit - 1) / limit;
+  std::vector<FrontierRow> rows;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const plan::Candidate& candidate = shown[i];
+    const bool best = candidate.plan == solution.best.plan;
+    const bool kept = best || candidate.plan == solution.unconstrained.plan || i + 1 == shown.size();
+    if (i % stride != 0 && !kept) continue;
+    const double slower = fastest > 0 ? candidate.step_time.count() / fastest - 1 : 0;
+    rows.push_back({candidate, best, candidate.peak <= planned.budget, plan::describe(candidate.plan, planned.modules),
+                    i == 0 ? "-" : fmt::format("+{:.0f} %", 100 * slower)});
+  }
+  return rows;
+}
+
+namespace {
+std::string command(std::string_view verb, const std::string& job, const std::string& options) {
+  return fmt::format("cinch {} {}{}{}", verb, shell_word(job), options.empty() ? "" : " ", options);
+}
+/// The budget exactly, in the largest unit that allows it.
+std::string budget_flag(Bytes budget, bool given) {
+  if (!given) return "";
+  std::int64_t count = budget.count();
+  std::size_t unit = 0;
+  constexpr std::array<std::string_view, 4> kUnits{"", "KiB", "MiB", "GiB"};
+  while (unit + 1 < kUnits.size() && count != 0 && count % 1024 == 0) {
+    count /= 1024;
+    ++unit;
+  }
+  return fmt::format(" --budget {}{}", count, kUnits[unit]);
+}
+}  // namespace
+
+std::string next_command(const Estimate& estimate) {
+  return command(estimate.fits ? "train" : "plan", estimate.job, estimate.options) +
+         budget_flag(estimate.budget, estimate.budget_given);
+}
+
+std::string next_command(const Planned& planned) {
+  std::string line = command("train", planned.job, planned.options) + budget_flag(planned.budget, planned.budget_given);
+  if (!planned.plan_file.empty()) line += " --plan " + shell_word(planned.plan_file);
+  return line;
+}
+
+std::string next_command(const FitSummary& fit) {
+  if (fit.run_dir.empty() || !fit.interrupted) return "";
+  return command("train", fit.run_dir + "/job.toml", "--resume");
+}
+
+std::string proof(double gap) {
+  if (gap <= 0) return "optimum proven";
+  if (!std::isfinite(gap)) return "optimum not proven";
+  return fmt::format("within {:.1f} % of the optimum", 100 * gap);
+}
+
+std::string agreement(const FitSummary& fit) {
+  const Bytes predicted = fit.predicted.requested, measured = fit.measured.requested;
+  if (predicted == measured) return "predicted = measured, to the byte";
+  const Bytes apart = predicted > measured ? predicted - measured : measured - predicted;
+  return fmt::format("predicted {}, measured {}: {} apart", exact(predicted), exact(measured), exact(apart));
+}
+
+std::string outcome(const FitSummary& fit) {
+  const std::int64_t done = fit.steps.empty() ? fit.resumed_at : fit.steps.back().step;
+  if (fit.interrupted) {
+    return fmt::format("INTERRUPTED after step {}, {}", with_thousands(done),
+                       fit.run_dir.empty() ? "not saved (the job names no run_dir)" : "saved");
+  }
+  const std::int64_t now = done - fit.resumed_at;
+  std::string words = fmt::format("TRAINED {} step{}", with_thousands(now), now == 1 ? "" : "s");
+  if (fit.resumed_at > 0) words += fmt::format(", {} to {}", with_thousands(fit.resumed_at + 1), with_thousands(done));
+  return words;
+}
+}  // namespace cinch::report::internal

@@ -1,0 +1,82 @@
+#pragma once
+// Words and figures that the text and the HTML reports share.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cinch/report/summaries.h"
+
+namespace cinch::report::internal {
+
+/// Categories in the order in which reports list and stack them: what stays first, what passes last.
+std::span<const trace::Category> display_order();
+/// "optimizer state".
+std::string_view label(trace::Category category);
+
+/// One unit for a whole column, so that its figures can be compared.
+struct Unit {
+  double bytes;
+  std::string_view name;  ///< "MiB"
+  int decimals;
+};
+Unit unit_for(Bytes largest);
+/// "1,239.8", without the unit's name.
+std::string in_unit(Bytes bytes, const Unit& unit);
+/// "1,234 B".
+std::string exact(Bytes bytes);
+/// "12 %"; "<1 %" for what is more than nothing; "" of nothing.
+std::string share(Bytes part, Bytes whole);
+/// "85 ms", "0.41 s", "3 min 12 s"; "?" if not finite.
+std::string seconds(double seconds);
+/// "32×128×128 float32".
+std::string shape(const plan::PeakTensor& tensor);
+
+/// Valid UTF-8 without control characters but newline and tab; U+FFFD in place of what is neither.
+std::string printable(std::string_view text);
+/// printable(), newlines and tabs as spaces, cut in the middle to `width` code points.
+std::string one_line(std::string_view text, std::size_t width = 1000);
+/// Quoted for a shell where that is needed.
+std::string shell_word(const std::string& text);
+
+/// "step 2, backward, at blocks.5.mlp, aten::gelu_backward"; initialization has no step.
+std::string where(const PeakSummary& peak);
+/// "needs 412 MiB of 500 MiB: 88.0 MiB spare", "needs …, budget …: 215 MiB too much". Exact bytes where the rounded figures
+/// would be equal though the numbers are not.
+std::string needs(Bytes peak, Bytes budget, std::string_view budget_name = "budget");
+/// "same weights", "same weights but for rounding", "lossy".
+std::string_view result_of(plan::Equivalence equivalence);
+
+/// Tensors of the peak that are alike: equal category, place (layers as "*"), shape.
+struct TensorGroup {
+  trace::Category category;
+  std::string name, shape;
+  std::size_t count = 0;
+  Bytes bytes;
+};
+/// Largest first, at most `limit`.
+std::vector<TensorGroup> groups(const std::vector<plan::PeakTensor>& tensors, std::size_t limit);
+
+/// A row of the frontier as shown, fastest first. The plain plan and the best one are always among them.
+struct FrontierRow {
+  plan::Candidate candidate;
+  bool best = false, fits = false;
+  std::string change;        ///< "checkpoint 3 of 6 modules"
+  std::string versus;        ///< "+9 %" against the fastest; "-" for it.
+};
+std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solution& solution, std::size_t limit);
+
+/// The command that comes next, ready to type.
+std::string next_command(const Estimate& estimate);
+std::string next_command(const Planned& planned);
+/// "" when there is nothing to resume.
+std::string next_command(const FitSummary& fit);
+
+/// "optimum proven", "within 3 % of the optimum".
+std::string proof(double gap);
+/// "predicted = measured, to the byte"; "predicted 12 B, measured 16 B: 4 B apart".
+std::string agreement(const FitSummary& fit);
+/// What became of the training, first words of its reports: "TRAINED 300 steps", "INTERRUPTED at step 120 of …, saved".
+std::string outcome(const FitSummary& fit);
+}  // namespace cinch::report::internal

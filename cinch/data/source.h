@@ -25,12 +25,15 @@ class Source {
 };
 
 /// Order depends on `seed` only. Throws ConfigError where data and model do not go together (a corpus shorter than the
-/// context), IoError for files that cannot be read, DataError for files that are not what they should be.
+/// context, a held-out part that is), IoError for files that cannot be read, DataError for files that are not what they should be.
 /// kHeldOut: nullptr when the job holds nothing out.
 std::unique_ptr<Source> open(const job::DataConfig& data, const job::ModelConfig& model, std::int64_t batch_size,
                              std::uint64_t seed, Split split = Split::kTrain);
 
+/// Whether open(…, kHeldOut) yields a source: text and csv by their held_out; synthetic data always has other samples.
+bool holds_out(const job::DataConfig& data);
+
 /// A batch of the shape this job yields; reads nothing. What a dry run is fed. Allocates as next() does, so that the
-/// recorded and the predicted events agree.
+/// recorded and the predicted events agree: inputs, then targets, and nothing else. Values are undefined.
 Batch example_batch(const job::DataConfig& data, const job::ModelConfig& model, std::int64_t batch_size);
 }  // namespace cinch::data

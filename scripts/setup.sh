@@ -112,7 +112,7 @@ fetch_torch() {
   local place=build/torch-$torch cuda
   mkdir -p build
   exec 9>build/.setup.lock
-  flock 9
+  flock --nonblock 9 || { say "waiting for another set-up of this checkout"; flock 9; }
   if [ -e "$place/torch/lib/libtorch_cpu.so" ]; then
     say "LibTorch $torch: already in $place"
     return 0

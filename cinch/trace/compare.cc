@@ -45,13 +45,14 @@ std::string describe(const PhaseEnd& end) {
   return std::string(name_of(end.phase)) + " of step " + std::to_string(end.step);
 }
 
-std::optional<std::string> compare_peaks(const Trace& predicted, const Trace& recorded) {
+// Of the steps that `ends`, the same in both, names. A step's number may be anything, so they are not counted through.
+std::optional<std::string> compare_peaks(const Trace& predicted, const Trace& recorded,
+                                         const std::vector<PhaseEnd>& ends) {
   const Timeline left(predicted), right(recorded);
-  const std::uint32_t last = std::max(predicted.steps(), recorded.steps());
-  for (std::uint32_t step = 0; step <= last; ++step) {
-    const Timeline::Peak l = left.peak(step), r = right.peak(step);
+  for (const PhaseEnd& end : ends) {
+    const Timeline::Peak l = left.peak(end.step), r = right.peak(end.step);
     if (l.bytes == r.bytes) continue;
-    return "peak of step " + std::to_string(step) + ": predicted " + in_bytes(l.bytes) + " in " +
+    return "peak of step " + std::to_string(end.step) + ": predicted " + in_bytes(l.bytes) + " in " +
            std::string(name_of(l.phase)) + ", recorded " + in_bytes(r.bytes) + " in " + std::string(name_of(r.phase)) +
            ".";
   }
@@ -84,7 +85,7 @@ std::optional<std::string> compare_phase_ends(const Trace& predicted, const Trac
     return "live after " + describe(left[i]) + ": predicted " + in_bytes(left[i].live) + ", recorded " +
            in_bytes(right[i].live) + where;
   }
-  return compare_peaks(predicted, recorded);
+  return compare_peaks(predicted, recorded, left);
 }
 
 void adopt_shapes(Trace& recording, const Trace& prediction) {

@@ -8,9 +8,8 @@ foreach(folder ${folders})
   file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cinch/${folder}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cinch/${folder})
 endforeach()
-if(TARGET cinch)  # The program, always build/.../bin/cinch.
-  set_target_properties(cinch PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin
-                                         INSTALL_RPATH "${CINCH_TORCH_ROOT}/lib")
+if(TARGET cinch)
+  set_target_properties(cinch PROPERTIES INSTALL_RPATH "${CINCH_TORCH_ROOT}/lib")
   install(TARGETS cinch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 install(EXPORT cinch NAMESPACE cinch:: DESTINATION ${package} FILE cinchTargets.cmake)

@@ -11,7 +11,7 @@ run=runs/demo
 # The text to learn: the C++ headers of the LibTorch in use.
 torch=${CINCH_TORCH_DIR:-build/torch-${TORCH:-2.11.0}}
 [ -d "$torch/torch/include" ] && torch=$torch/torch
-settings=(--set "data.path=[\"$torch/include\"]" --set "train.run_dir=\"$run\"")
+settings=(--set "data.path=[\"$torch/include\"]")
 for setting in "$@"; do settings+=(--set "$setting"); done
 
 # field FILE KEY...: one number of a JSON document.

@@ -56,7 +56,7 @@ struct Suggestion {
 struct Estimate {
   Environment environment;
   std::string job;                        ///< Path as the user gave it.
-  std::string options;                    ///< Flags to repeat in the next command: "--set train.steps=3"; may be empty.
+  std::vector<std::string> options;       ///< Words to repeat in the next command: "--set", "train.steps=3".
   std::int64_t parameters = 0;            ///< Numbers, not bytes.
   Bytes budget, capacity;
   bool budget_given = false;              ///< False: the budget is the device's memory less 2 %.
@@ -69,7 +69,8 @@ struct Estimate {
 
 struct Planned {
   Environment environment;
-  std::string job, options;               ///< As in Estimate.
+  std::string job;
+  std::vector<std::string> options;       ///< As in Estimate.
   Bytes budget;
   bool budget_given = false;
   std::size_t modules = 0;                ///< That could be given a policy.

@@ -227,8 +227,10 @@ std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solut
 }
 
 namespace {
-std::string command(std::string_view verb, const std::string& job, const std::string& options) {
-  return fmt::format("cinch {} {}{}{}", verb, shell_word(job), options.empty() ? "" : " ", options);
+std::string command(std::string_view verb, const std::string& job, const std::vector<std::string>& options) {
+  std::string line = fmt::format("cinch {} {}", verb, shell_word(job));
+  for (const std::string& word : options) line += " " + shell_word(word);
+  return line;
 }
 /// The budget exactly, in the largest unit that allows it.
 std::string budget_flag(Bytes budget, bool given) {
@@ -257,7 +259,7 @@ std::string next_command(const Planned& planned) {
 
 std::string next_command(const FitSummary& fit) {
   if (fit.run_dir.empty() || !fit.interrupted) return "";
-  return command("train", fit.run_dir + "/job.toml", "--resume");
+  return command("train", fit.run_dir + "/job.toml", {"--resume"});
 }
 
 std::string proof(double gap) {

@@ -1,0 +1,99 @@
+#include "cinch/cli/options.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cinch/core/error.h"
+#include "cinch/core/text.h"
+#include "cinch/plan/plan.h"
+#include "cinch/train/train.h"
+
+namespace cinch::cli {
+namespace {
+
+/// Flags as changes to the job, in the order in which they win.
+std::vector<std::string> overrides(const Options& options) {
+  std::vector<std::string> changes = options.set;
+  if (options.batch) changes.push_back(fmt::format("train.batch_size={}", *options.batch));
+  if (options.context) changes.push_back(fmt::format("model.context_length={}", *options.context));
+  if (options.threads) changes.push_back(fmt::format("train.threads={}", *options.threads));
+  return changes;
+}
+
+void check_device(const std::string& name) {
+  if (!name.starts_with("cuda")) return;
+  throw UsageError(fmt::format("--device {}: this version predicts and trains on the CPU only", name),
+                   "Leave --device out, or say --device cpu.");
+}
+
+void check_job_path(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return;
+  throw UsageError(path + " is a folder: models described by a folder's config.json are not read in this version",
+                   "Name a job file, such as examples/demo.toml.");
+}
+}  // namespace
+
+void add_options(CLI::App& verb, Options& options) {
+  verb.add_option("job", options.job, "The job, a TOML file")->required()->type_name("JOB.toml");
+  verb.add_option("--budget", options.budget, "Memory that may be used: 8GiB, 500MB, 1048576")->type_name("SIZE");
+  verb.add_option("--device", options.device, "What to predict for; cpu is the one there is")->type_name("NAME");
+  verb.add_option("--set", options.set, "Change a key of the job: train.steps=10. May be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  verb.add_option("--allow", options.allow, "A lossy technique that plans may use. May be repeated")
+      ->type_name("TECHNIQUE")
+      ->allow_extra_args(false);
+  verb.add_option("--threads", options.threads, "Threads to compute with; 0: all cores")->type_name("N");
+  verb.add_flag("--json", options.json, "One JSON document on standard output and nothing else");
+  verb.add_option("--html", options.html, "Write a report with charts")->type_name("FILE");
+  verb.add_flag("-q,--quiet", options.quiet, "No progress on standard error");
+}
+
+Bytes parse_budget(const std::string& text) {
+  Bytes budget;
+  try {
+    budget = Bytes::parse(text);
+  } catch (const Error& error) {
+    throw UsageError(std::string("--budget: ") + error.what(), error.hint());
+  }
+  if (budget.count() == 0) throw UsageError("--budget " + text + ": nothing fits into 0 bytes", "Write for example --budget 2GiB.");
+  return budget;
+}
+
+void check_allowed(const std::vector<std::string>& techniques) {
+  std::vector<std::string> known;
+  for (const plan::TechniqueInfo& info : plan::techniques()) known.emplace_back(info.key);
+  for (const std::string& name : techniques) {
+    for (const plan::TechniqueInfo& info : plan::techniques()) {
+      if (info.key != name) continue;
+      if (info.equivalence == plan::Equivalence::kLossy) return;
+      throw UsageError(fmt::format("--allow {}: it is not lossy ({}), so planners may use it anyway", name,
+                                   plan::name_of(info.equivalence)),
+                       "Leave --allow out.");
+    }
+    const std::string near = nearest(name, known);
+    throw UsageError(fmt::format("--allow {}: there is no such technique in this version", name),
+                     near.empty() ? "No technique of this version is lossy: leave --allow out." : "Did you mean " + near + "?");
+  }
+}
+
+Bytes Request::limit() const { return budget ? *budget : Bytes(device.memory.count() / 50 * 49); }
+
+Request read(const Options& options) {
+  check_device(options.device);
+  check_allowed(options.allow);
+  check_job_path(options.job);
+  Request request;
+  request.path = options.job;
+  if (options.budget) request.budget = parse_budget(*options.budget);
+  const std::vector<std::string> changes = overrides(options);
+  request.job = job::load(options.job, changes);
+  if (!request.budget) request.budget = request.job.memory.budget;
+  request.device = device::find(options.device, request.job.train.threads);
+  request.environment = {train::libtorch_version(), request.device.name, train::set_threads(request.job.train.threads)};
+  for (const std::string& change : changes) request.repeat.insert(request.repeat.end(), {"--set", change});
+  return request;
+}
+}  // namespace cinch::cli

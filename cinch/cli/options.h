@@ -1,0 +1,51 @@
+#pragma once
+// Flags that all verbs have, and what they come to.
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cinch/core/bytes.h"
+#include "cinch/device/device_spec.h"
+#include "cinch/job/job.h"
+#include "cinch/report/summaries.h"
+
+namespace cinch::cli {
+
+/// As typed.
+struct Options {
+  std::string job, device = "cpu", html;
+  std::optional<std::string> budget;
+  std::optional<std::int64_t> batch, context, threads;
+  std::vector<std::string> set, allow;
+  bool json = false, quiet = false;
+};
+
+/// Adds the job and the flags that every verb has.
+void add_options(CLI::App& verb, Options& options);
+
+/// As understood: everything is read and checked.
+struct Request {
+  std::string path;                     ///< Of the job, as typed.
+  job::Job job;                         ///< With --set, --batch, --context, --threads in it.
+  device::DeviceSpec device;
+  std::optional<Bytes> budget;          ///< --budget, else the job's.
+  report::Environment environment;
+  std::vector<std::string> repeat;      ///< Words the next command needs to mean the same job.
+
+  /// The budget; without one the device's memory less 2 %.
+  Bytes limit() const;
+};
+
+/// Also sets the process's threads. Throws UsageError, ConfigError, IoError.
+Request read(const Options& options);
+
+/// More than 0 bytes. Throws UsageError that names the flag.
+Bytes parse_budget(const std::string& text);
+
+/// Throws UsageError for what is no lossy technique of this version.
+void check_allowed(const std::vector<std::string>& techniques);
+}  // namespace cinch::cli

@@ -1,0 +1,60 @@
+#include "cinch/cli/planning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cinch/plan/cost_model.h"
+#include "cinch/plan/solver.h"
+#include "cinch/report/summarize.h"
+#include "cinch/train/train.h"
+
+namespace cinch::cli {
+
+report::Planned solve(const Request& request, Progress& progress) {
+  const Stopwatch watch;
+  report::Planned planned;
+  planned.environment = request.environment;
+  planned.job = request.path;
+  planned.options = request.repeat;
+  planned.budget = request.limit();
+  planned.budget_given = request.budget.has_value();
+  const plan::Problem problem = train::make_problem(request.job, request.device, planned.budget);
+  planned.modules = problem.modules.size();
+  const plan::CostModel costs(request.device, train::calibrate());
+  planned.calibrated = costs.calibrated();
+  const plan::Simulate simulate = train::simulator(request.job, request.device);
+
+  std::size_t plans = 0;
+  Bytes smallest;
+  plan::SolveOptions options;
+  options.on_candidate = [&](const plan::Candidate& candidate) {
+    smallest = ++plans == 1 ? candidate.peak : std::min(smallest, candidate.peak);
+    progress.planned(plans, smallest);
+  };
+  planned.result = plan::solve(problem, costs, simulate, options);
+
+  const auto* solution = std::get_if<plan::Solution>(&planned.result);
+  const plan::Plan& shown = solution ? solution->best.plan : std::get<plan::Infeasible>(planned.result).smallest.plan;
+  planned.peak = report::summarize_peak(simulate(shown), kTensors);
+  planned.elapsed_seconds = watch.seconds();
+  return planned;
+}
+
+report::Estimate estimate_under(const Request& request, const plan::Plan& plan) {
+  const Stopwatch watch;
+  report::Estimate estimate;
+  estimate.environment = request.environment;
+  estimate.job = request.path;
+  estimate.options = request.repeat;
+  estimate.budget = request.limit();
+  estimate.budget_given = request.budget.has_value();
+  estimate.capacity = request.device.memory;
+  estimate.parameters = train::parameter_count(request.job, request.device);
+  const trace::Trace trace = train::simulator(request.job, request.device)(plan);
+  estimate.peak = report::summarize_peak(trace, kTensors);
+  estimate.curve = report::thin(trace);
+  estimate.fits = estimate.peak.requested <= estimate.budget;
+  estimate.elapsed_seconds = watch.seconds();
+  return estimate;
+}
+}  // namespace cinch::cli

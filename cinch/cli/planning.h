@@ -1,0 +1,30 @@
+#pragma once
+// The fastest plan under a budget, as `plan` and `train` both need it.
+
+#include <chrono>
+
+#include "cinch/cli/options.h"
+#include "cinch/cli/progress.h"
+#include "cinch/plan/plan.h"
+#include "cinch/report/summaries.h"
+
+namespace cinch::cli {
+
+/// Tensors of a peak that reports keep: all of them for a model of some hundred layers.
+inline constexpr std::size_t kTensors = 1000;
+
+/// Calibrates, solves, and dry-runs the answer once more for its peak.
+report::Planned solve(const Request& request, Progress& progress);
+
+/// What training needs under `plan`. Suggestions are left empty.
+report::Estimate estimate_under(const Request& request, const plan::Plan& plan);
+
+/// Seconds since it was made.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+}  // namespace cinch::cli

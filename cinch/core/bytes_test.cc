@@ -84,9 +84,9 @@ TEST(BytesToString, HasThreeDigitsInBinaryUnits) {
 }
 
 TEST(BytesToString, RoundsIntoTheNextDigitOrUnit) {
-  EXPECT_EQ(to_string(Bytes(10'239)), "10.0 KiB");            // 9.999
-  EXPECT_EQ(to_string(Bytes(102'399)), "100 KiB");            // 99.999
-  EXPECT_EQ(to_string(Bytes((1 << 20) - 1)), "1.00 MiB");     // 1023.999
+  EXPECT_EQ(to_string(Bytes(10'239)), "10.0 KiB");         // 9.999
+  EXPECT_EQ(to_string(Bytes(102'399)), "100 KiB");         // 99.999
+  EXPECT_EQ(to_string(Bytes((1 << 20) - 1)), "1.00 MiB");  // 1023.999
   EXPECT_EQ(to_string(Bytes(kMost)), "8388608 TiB");
 }
 }  // namespace

@@ -11,7 +11,18 @@ namespace cinch {
 
 /// Values are written to files: append, never renumber.
 enum class DType : std::uint8_t {
-  kFloat32, kBFloat16, kFloat16, kFloat64, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool, kComplex64, kComplex128
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kFloat64,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kBool,
+  kComplex64,
+  kComplex128
 };
 inline constexpr int kDTypeCount = 12;
 

@@ -68,8 +68,8 @@ class CINCH_API DataError : public Error {
   std::uint64_t offset_;
 };
 
-/// The system refused: full disk, no permission. Carries errno; what() is "cannot ACTION FILE: REASON". Without a hint of
-/// the thrower's the usual reasons bring their own.
+/// The system refused: full disk, no permission. Carries errno; what() is "cannot ACTION FILE: REASON". Without a hint
+/// of the thrower's the usual reasons bring their own.
 class CINCH_API IoError : public Error {
  public:
   IoError(const std::filesystem::path& file, const std::string& action, int error_number, std::string hint = {});

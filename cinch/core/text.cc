@@ -41,7 +41,8 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   std::string best;
   bool found = false;
   for (const std::string& candidate : candidates) {
-    const std::size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
+    const std::size_t longer = std::max(name.size(), candidate.size()),
+                      shorter = std::min(name.size(), candidate.size());
     if (longer - shorter > most) continue;
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < most || (distance == most && !found)) {

@@ -13,8 +13,8 @@ namespace cinch {
 /// "1,234,567".
 std::string with_thousands(std::int64_t number);
 
-/// The candidate nearest to `name` by edit distance (two neighbours swapped count one), if it is near enough to be a slip
-/// of the finger: at most a third of the letters, or one; else "". The first, if several are equally near.
+/// The candidate nearest to `name` by edit distance (two neighbours swapped count one), if it is near enough to be a
+/// slip of the finger: at most a third of the letters, or one; else "". The first, if several are equally near.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
 /// A whole file. Throws IoError naming it; a file over `limit` bytes throws UsageError. Works on pipes and /proc.

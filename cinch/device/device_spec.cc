@@ -50,8 +50,8 @@ int cores() {
 
 DeviceSpec cpu(int threads) {
   const int available = cores();
-  const internal::Core core = internal::core_from(
-      text_of("/proc/cpuinfo"), text_of("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"));
+  const internal::Core core =
+      internal::core_from(text_of("/proc/cpuinfo"), text_of("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"));
   DeviceSpec spec;
   spec.name = "cpu";
   spec.memory = memory();

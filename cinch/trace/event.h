@@ -28,7 +28,14 @@ inline constexpr int kPhaseCount = 8;
 /// What an allocation is for. Known only in hindsight: assigned by classify(), not by the allocator. kUnknown, for
 /// traces of programs we did not write; it is part of every sum.
 enum class Category : std::uint8_t {
-  kParameter, kGradient, kActivation, kOptimizerState, kInput, kBuffer, kTemporary, kUnknown
+  kParameter,
+  kGradient,
+  kActivation,
+  kOptimizerState,
+  kInput,
+  kBuffer,
+  kTemporary,
+  kUnknown
 };
 inline constexpr int kCategoryCount = 8;
 
@@ -57,25 +64,25 @@ inline constexpr OpId kNoOp{0xffffffffu};
 struct Event {
   Action action{};
   Phase phase = Phase::kOther;
-  bool recompute = false;   ///< Inside an activation checkpoint's second forward.
+  bool recompute = false;  ///< Inside an activation checkpoint's second forward.
   std::uint32_t step = 0;
   AllocationId allocation = kNoAllocation;
   OpId op = kNoOp;
-  NameId module{};          ///< Path as torch::nn::Module::named_modules() gives it: "layers.3.attention".
-  Bytes bytes{};            ///< As requested.
+  NameId module{};            ///< Path as torch::nn::Module::named_modules() gives it: "layers.3.attention".
+  Bytes bytes{};              ///< As requested.
   std::int64_t time_ns = -1;  ///< Since the trace began; -1 where there is no clock.
 };
 static_assert(std::is_trivially_copyable_v<Event> && sizeof(Event) <= 64);
 
 /// One call of an op and what it costs whichever device runs it. Filled by the dry run; a recording has no ops.
 struct OpCall {
-  NameId name{};            ///< "aten::addmm".
+  NameId name{};  ///< "aten::addmm".
   NameId module{};
   Phase phase = Phase::kOther;
   bool recompute = false;
   DType dtype = DType::kFloat32;  ///< Of the arithmetic.
   std::uint32_t step = 0;
-  double flops = 0;         ///< A multiply-add counts 2.
+  double flops = 0;  ///< A multiply-add counts 2.
   Bytes read{}, written{};
 };
 
@@ -89,7 +96,7 @@ struct TensorInfo {
 /// Where a trace comes from.
 struct TraceHeader {
   enum class Source : std::uint8_t { kDryRun, kRecording } source = Source::kRecording;
-  std::string producer{};   ///< "cinch 0.1.0, LibTorch 2.11.0"
+  std::string producer{};     ///< "cinch 0.1.0, LibTorch 2.11.0"
   std::string device_name{};  ///< "cpu"
   int threads = 0;
 };

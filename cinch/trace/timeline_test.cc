@@ -127,10 +127,10 @@ TEST(PhaseEnds, OneForEachRunOfEqualStepAndPhase) {
   b.phase(Phase::kForward, 1);
   b.phase(Phase::kForward, 2);
   b.alloc(5_B);
-  EXPECT_THAT(phase_ends(b.build()), ElementsAre(PhaseEnd{0, Phase::kInit, 100_B}, PhaseEnd{1, Phase::kForward, 111_B},
-                                                 PhaseEnd{1, Phase::kBackward, 101_B},
-                                                 PhaseEnd{1, Phase::kForward, 101_B},
-                                                 PhaseEnd{2, Phase::kForward, 106_B}));
+  EXPECT_THAT(phase_ends(b.build()),
+              ElementsAre(PhaseEnd{0, Phase::kInit, 100_B}, PhaseEnd{1, Phase::kForward, 111_B},
+                          PhaseEnd{1, Phase::kBackward, 101_B}, PhaseEnd{1, Phase::kForward, 101_B},
+                          PhaseEnd{2, Phase::kForward, 106_B}));
 }
 }  // namespace
 }  // namespace cinch::trace

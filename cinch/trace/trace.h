@@ -25,26 +25,26 @@ inline constexpr std::size_t kAfterTrace = static_cast<std::size_t>(-1);
 
 /// One life of one allocation, joined from its events.
 struct Allocation {
-  Bytes bytes{};                           ///< Requested.
-  std::size_t allocated_at = kBeforeTrace; ///< Event index.
-  std::size_t freed_at = kAfterTrace;      ///< Index of kFreeCompleted; kAfterTrace if it never came. Half-open life.
+  Bytes bytes{};                            ///< Requested.
+  std::size_t allocated_at = kBeforeTrace;  ///< Event index.
+  std::size_t freed_at = kAfterTrace;       ///< Index of kFreeCompleted; kAfterTrace if it never came. Half-open life.
   Category category = Category::kUnknown;
-  NameId name{};                           ///< Parameter's or buffer's name, if labelled.
+  NameId name{};  ///< Parameter's or buffer's name, if labelled.
   NameId module{};
   OpId op = kNoOp;
   Phase phase = Phase::kOther;
   bool recompute = false;
   std::uint32_t step = 0;
-  bool labelled = false;                   ///< `category` came from a label.
+  bool labelled = false;  ///< `category` came from a label.
   std::optional<TensorInfo> tensor;
 };
 
 /// Append-only while it is a Sink, of one producer; const afterwards, then safe to read from many threads. Copyable.
 ///
 /// Whatever is in it is consistent: an event that contradicts those before it (an id out of order, a free of what does
-/// not live, a negative size), a label or tensor of an unknown allocation and an op out of order are left out and counted
-/// by left_out(). Of several labels of one allocation the one that comes first in parameter, buffer, optimizer state,
-/// gradient, input, activation, temporary counts.
+/// not live, a negative size), a label or tensor of an unknown allocation and an op out of order are left out and
+/// counted by left_out(). Of several labels of one allocation the one that comes first in parameter, buffer, optimizer
+/// state, gradient, input, activation, temporary counts.
 class Trace final : public Sink {
  public:
   void on_begin(const TraceHeader& header, const NameTable& names) override;
@@ -108,7 +108,7 @@ class Timeline {
   Peak peak(std::uint32_t step) const;
   /// Live after that event, largest first, then in order of allocation. O(allocations).
   std::vector<AllocationId> live_allocations(std::size_t event) const;
-  CategoryBytes live_by_category(std::size_t event) const;              ///< Sums to live(event), exactly.
+  CategoryBytes live_by_category(std::size_t event) const;  ///< Sums to live(event), exactly.
 
  private:
   Peak peak_at(std::size_t event) const;
@@ -137,8 +137,8 @@ struct Divergence {
 std::optional<Divergence> first_divergence(const Trace& left, const Trace& right);
 
 /// Compares live bytes at the end of every phase, and the peak of every step: what must be equal even where a kernel
-/// orders its scratch and its output otherwise than the dry run. Nothing if all agree; else a sentence with both figures:
-/// "live after backward of step 1: predicted 4,096 B, recorded 8,192 B (phase 3 of the trace)."
+/// orders its scratch and its output otherwise than the dry run. Nothing if all agree; else a sentence with both
+/// figures: "live after backward of step 1: predicted 4,096 B, recorded 8,192 B (phase 3 of the trace)."
 std::optional<std::string> compare_phase_ends(const Trace& predicted, const Trace& recorded);
 
 /// Copies TensorInfo and the name of the op (as an OpCall without costs) from a prediction to the recording that agrees
@@ -146,8 +146,8 @@ std::optional<std::string> compare_phase_ends(const Trace& predicted, const Trac
 void adopt_shapes(Trace& recording, const Trace& prediction);
 
 /// Own format, see internal/format.h: versioned, little-endian, streamed. Categories that are not labels are not in it:
-/// classify() again. save() throws IoError; load() throws IoError, or DataError with the offset; sizes are checked before
-/// they are believed. What comes before a fault has been pushed by then.
+/// classify() again. save() throws IoError; load() throws IoError, or DataError with the offset; sizes are checked
+/// before they are believed. What comes before a fault has been pushed by then.
 void save(const Trace& trace, const std::filesystem::path& file);
 void load(const std::filesystem::path& file, Sink& sink);
 }  // namespace cinch::trace

@@ -66,13 +66,13 @@ TEST(Trace, LeavesOutWhatContradictsItself) {
   const NameTable names;
   trace.on_begin({}, names);
   trace.on_event(alloc_event(0, 1_KiB));
-  trace.on_event(alloc_event(2, 1_KiB));                    // 1 is next
-  trace.on_event(alloc_event(0, 1_KiB));                    // again
+  trace.on_event(alloc_event(2, 1_KiB));  // 1 is next
+  trace.on_event(alloc_event(0, 1_KiB));  // again
   trace.on_event(alloc_event(0xffffffffu, 1_KiB));
   trace.on_event(alloc_event(1, Bytes(-5)));
-  trace.on_event(free_event(7));                            // never made
+  trace.on_event(free_event(7));  // never made
   trace.on_event(free_event(0));
-  trace.on_event(free_event(0));                            // twice
+  trace.on_event(free_event(0));  // twice
   trace.on_op(OpId{3}, {});
   trace.on_label(AllocationId{9}, Category::kInput, NameId{});
   trace.on_tensor(AllocationId{9}, {});

@@ -58,7 +58,8 @@ Core core_from(std::string_view cpuinfo, std::string_view max_kilohertz) {
   Core core;
   if (const auto most = number<double>(max_kilohertz); most && *most > 0 && std::isfinite(*most)) {
     core.hertz = *most * 1e3;
-  } else if (const auto megahertz = number<double>(field(cpuinfo, "cpu MHz")); megahertz && *megahertz > 0 && std::isfinite(*megahertz)) {
+  } else if (const auto megahertz = number<double>(field(cpuinfo, "cpu MHz"));
+             megahertz && *megahertz > 0 && std::isfinite(*megahertz)) {
     core.hertz = *megahertz * 1e6;
   }
   // Two fused multiply-adds a cycle, on 8 or 16 floats; without them one multiplication and one addition on 4.

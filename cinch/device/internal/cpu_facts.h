@@ -14,8 +14,8 @@ std::optional<Bytes> total_memory(std::string_view meminfo);
 /// Of a cgroup's memory.max; nothing for "max" or what is no number.
 std::optional<Bytes> cgroup_limit(std::string_view memory_max);
 
-/// Of one core, from the first entry of /proc/cpuinfo and cpufreq's cpuinfo_max_freq, which unlike the MHz of cpuinfo is the
-/// same at every run. Where neither says anything (a virtual machine may hide it), a modest x86-64 core.
+/// Of one core, from the first entry of /proc/cpuinfo and cpufreq's cpuinfo_max_freq, which unlike the MHz of cpuinfo
+/// is the same at every run. Where neither says anything (a virtual machine may hide it), a modest x86-64 core.
 struct Core {
   double hertz = 2e9;
   double float32_per_cycle = 8;   ///< Multiply-adds count 2.

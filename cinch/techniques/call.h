@@ -5,8 +5,9 @@
 //
 //  * the module's path names its allocations (found by identity among the root's named_modules(); unknown: its type name);
 //  * its ActivationPolicy, if the plan has one, applies.
-// Outside a Session it is a plain call. Nested calls nest. Same result type as forward().
+// Outside a Session it is a plain call, named by the module's type. Nested calls nest. Same result type as forward().
 
+#include <concepts>
 #include <map>
 #include <memory>
 #include <set>
@@ -22,6 +23,7 @@
 #include "cinch/plan/plan.h"
 #include "cinch/record/recorder.h"
 #include "cinch/techniques/activation_checkpoint.h"
+#include "cinch/trace/scope.h"
 
 namespace cinch {
 namespace techniques {
@@ -35,18 +37,22 @@ class CallPolicies {
     std::string path;
     plan::ActivationPolicy policy = plan::ActivationPolicy::kKeep;
   };
-  /// The entry of a module of this model, or nullptr. Notes that the module was called.
+  /// The entry of a module of this model, or nullptr. Notes that the module was called, unless within another call().
   const Entry* find(const torch::nn::Module* module);
   /// Paths that went through call() so far, outermost only, in order of their first call: a planner's candidates.
   std::vector<std::string> called() const;
 
  private:
-  friend class CallDepth;
-  std::unordered_map<const torch::nn::Module*, Entry> entries_;
+  struct Known {
+    Entry entry;
+    bool called = false;
+  };
+  std::unordered_map<const torch::nn::Module*, Known> modules_;
   std::vector<std::string> called_;
 };
 
-/// Makes `policies` those that call() consults on this thread.
+/// Makes `policies` those that call() consults on this thread. A graph made meanwhile goes on using them: they must
+/// outlive it.
 class [[nodiscard]] UseCallPolicies {
  public:
   explicit UseCallPolicies(CallPolicies& policies) noexcept;
@@ -57,6 +63,67 @@ class [[nodiscard]] UseCallPolicies {
  private:
   CallPolicies* before_;
 };
+
+namespace detail {
+
+/// One call() in progress: names the module, looks up what to do.
+class [[nodiscard]] CallScope {
+ public:
+  explicit CallScope(const torch::nn::Module& module);
+  ~CallScope();
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+  bool checkpoints() const;
+
+ private:
+  const CallPolicies::Entry* entry_;
+  const std::string& path_;
+  record::ForwardModule recorded_;
+  trace::ModuleScope traced_;  ///< For error messages, where nothing records.
+};
+
+/// For a module: its training submodules' buffers are updated once.
+CheckpointPolicy checkpoint_policy(const torch::nn::Module& module);
+/// Throws UsageError: this call cannot be repeated.
+[[noreturn]] void refuse_checkpoint(const torch::nn::Module& module);
+
+template <class Contained>
+Contained& module_of(const std::shared_ptr<Contained>& module) {
+  return *module;
+}
+template <class Contained>
+Contained& module_of(const torch::nn::ModuleHolder<Contained>& holder) {
+  return *holder.ptr();
+}
+template <class Module>
+  requires std::derived_from<Module, torch::nn::Module>
+Module& module_of(Module& module) {
+  return module;
+}
+}  // namespace detail
 }  // namespace techniques
-// call() itself: to be written below by the techniques folder.
+
+/// `callee` is a module, a module holder or a shared_ptr to a module; the result is that of its forward(inputs...).
+/// A checkpointed module keeps itself alive and copies its inputs; see checkpoint(). Throws UsageError for a policy that
+/// these inputs do not allow (they cannot be copied, or forward changes them through a reference).
+template <class Callee, class... Inputs>
+auto call(Callee&& callee, Inputs&&... inputs)
+    -> decltype(techniques::detail::module_of(callee).forward(std::forward<Inputs>(inputs)...)) {
+  auto& module = techniques::detail::module_of(callee);
+  const techniques::detail::CallScope scope(module);
+  if (scope.checkpoints()) {
+    if constexpr ((std::copy_constructible<std::decay_t<Inputs>> && ...) &&
+                  requires(const std::decay_t<Inputs>&... copies) { module.forward(copies...); }) {
+      return techniques::checkpoint(
+          techniques::detail::checkpoint_policy(module),
+          [&module, owner = module.weak_from_this().lock()](const std::decay_t<Inputs>&... copies) -> decltype(auto) {
+            return module.forward(copies...);
+          },
+          std::decay_t<Inputs>(inputs)...);
+    } else {
+      techniques::detail::refuse_checkpoint(module);
+    }
+  }
+  return module.forward(std::forward<Inputs>(inputs)...);
+}
 }  // namespace cinch

@@ -288,7 +288,8 @@ TEST_F(SourceTest, FaultyRowsNameFileAndByte) {
   EXPECT_THAT(fault("1,2,,4"), HasSubstr("byte 12: '' is not a number"));
   EXPECT_THAT(fault("1,2,3,256"), HasSubstr("byte 14: '256'"));
   EXPECT_THAT(fault("1,2,3,nan"), HasSubstr("byte 14: 'nan'"));
-  EXPECT_THAT(fault("1,2,3," + std::string(1000, '1')), HasSubstr("byte 8: a row of more than"));
+  EXPECT_THAT(fault("1,2,3," + std::string(1000, ' ') + "4"), HasSubstr("byte 8: a row of more than"));
+  EXPECT_THAT(fault("1,2,3," + std::string(100000, '1')), HasSubstr("byte 8: a row of more than"));
   write("x.csv", "a,b\n");
   EXPECT_THAT(refusal<ConfigError>([&] { open(csv(), kMlp, 1, 1); }), HasSubstr("has 0 rows"));
 }

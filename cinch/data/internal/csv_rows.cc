@@ -62,10 +62,7 @@ bool RowReader::next_line(std::string_view& line) {
   std::size_t end = std::string::npos;
   while ((end = buffer_.find('\n', searched)) == std::string::npos) {
     const std::size_t pending = buffer_.size() - used_;
-    if (pending > longest_) {
-      throw DataError(file.path, at_.offset, "a row of more than " + std::to_string(longest_) + " bytes",
-                      "Rows are \"label,number,number,...\", each on a line of its own.");
-    }
+    check_length(pending);
     if (at_.offset + pending >= file.size) break;
     refill();
     searched = pending;
@@ -73,11 +70,18 @@ bool RowReader::next_line(std::string_view& line) {
   const bool whole = end != std::string::npos;
   if (!whole) end = buffer_.size();
   if (!whole && end == used_) return false;
+  check_length(end - used_);
   line = std::string_view(buffer_).substr(used_, end - used_);
   const std::size_t taken = end - used_ + (whole ? 1 : 0);
   used_ += taken;
   at_.offset += taken;
   return true;
+}
+
+void RowReader::check_length(std::size_t length) const {
+  if (length <= longest_) return;
+  throw DataError(files_[at_.file].path, at_.offset, "a row of more than " + std::to_string(longest_) + " bytes",
+                  "Rows are \"label,number,number,...\", each on a line of its own.");
 }
 
 void RowReader::refill() {

@@ -27,6 +27,7 @@ class RowReader {
 
  private:
   bool next_line(std::string_view& line);
+  void check_length(std::size_t length) const;
   void refill();
 
   std::span<const DataFile> files_;

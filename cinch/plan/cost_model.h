@@ -3,8 +3,7 @@
 // Counts come from the trace (the dry run fills OpCall), rates from DeviceSpec: nothing here knows a layer.
 
 #include <chrono>
-#include <map>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "cinch/device/device_spec.h"
@@ -31,6 +30,10 @@ class CostModel {
   Seconds op_time(const trace::OpCall& call) const;
   /// One training step: the last step of the trace that trains; evaluation and saving are left out.
   Seconds step_time(const trace::Trace& trace) const;
+  /// What of step_time() is recomputation, by the module of the op.
+  std::vector<std::pair<trace::NameId, Seconds>> recompute_times(const trace::Trace& trace) const;
+  /// The step's arithmetic without recomputation at the best rate there is: no division of the batch makes it faster.
+  Seconds arithmetic_time(const trace::Trace& trace) const;
   bool calibrated() const;
   const device::DeviceSpec& device() const { return device_; }
 

@@ -1,0 +1,83 @@
+#pragma once
+// The search behind solve(): for each way of dividing the batch, the cheapest set of modules to checkpoint.
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "cinch/plan/internal/cover.h"
+#include "cinch/plan/internal/memory_model.h"
+#include "cinch/plan/solver.h"
+
+namespace cinch::plan::internal {
+
+/// Two plans whose times differ by less than this share are equal: then the one that changes less is better.
+inline constexpr double kTie = 1e-3;
+
+/// Micro-batch sizes worth a look, largest first, at most about 16: for each number of parts the smallest size that
+/// gives it. The first is the whole batch.
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t batch_size, bool may_divide);
+
+/// How many parts a plan divides the batch into.
+std::int64_t parts(const Plan& plan, std::int64_t batch_size);
+
+class Search {
+ public:
+  Search(const Problem& problem, const CostModel& costs, const Simulate& simulate, const SolveOptions& options);
+
+  /// Looks for the fastest plan within the budget.
+  void find_fastest();
+  /// Looks for the plan of least peak, whatever it costs.
+  void find_smallest();
+  /// Simulates a few more plans between the extremes, so that the frontier shows what other budgets would give.
+  void fill_frontier();
+
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+  const Candidate& unconstrained() const { return candidates_.front(); }
+  const Candidate* fastest_fitting() const;
+  const Candidate& smallest() const;
+  /// No plan that fits takes less, of those that the search did not prove to be slower or too large. Infinity: none is
+  /// left.
+  Seconds open_bound() const;
+  /// Whether time ran out or a limit cut the search of any division of the batch.
+  bool cut() const;
+
+ private:
+  // One size of micro-batch.
+  struct Division {
+    std::int64_t micro_batch = 0;          // 0: the whole batch.
+    bool seen = false;                     // Its plain plan was simulated.
+    bool cut = false;                      // Its search was.
+    Seconds plain_time{};
+    Seconds bound{std::numeric_limits<double>::infinity()};  // If cut.
+    std::unique_ptr<MemoryModel> memory;   // Once prepared.
+    std::vector<double> costs;             // Seconds of recomputation by module.
+    std::set<Selection> tried;
+  };
+
+  bool out_of_time(double share = 1) const;
+  Plan plan_of(const Division& division, const Selection& selection) const;
+  trace::Trace run(Division& division, const Selection& selection);
+  void see(Division& division);
+  void prepare(Division& division);
+  void learn_costs(Division& division, const trace::Trace& all);
+  // Simulates sets that `budget` may allow, cheapest first, until one fits or none is left that takes less than
+  // `time_limit`. True if one fits.
+  bool search(Division& division, Bytes budget, Seconds time_limit);
+  void cut_at(Division& division, double seconds_above_plain);
+
+  const Problem& problem_;
+  const CostModel& costs_;
+  const Simulate& simulate_;
+  const SolveOptions& options_;
+  std::chrono::steady_clock::time_point began_;
+  ModuleIndex modules_;
+  std::vector<Division> divisions_;
+  std::vector<Candidate> candidates_;
+  Seconds arithmetic_{};                   // Of a step: no plan is faster.
+};
+}  // namespace cinch::plan::internal

@@ -1,0 +1,419 @@
+#include "cinch/plan/solver.h"
+
+#include <functional>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cinch/plan/internal/search.h"
+#include "cinch/trace/builder.h"
+
+namespace cinch::plan {
+namespace {
+using namespace cinch::literals;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using trace::AllocationId;
+using trace::Category;
+using trace::Phase;
+
+// A chain of blocks, as a training step sees it: sizes in bytes a sample, costs in flops a sample.
+struct Block {
+  std::int64_t saved = 0;       // Kept for backward.
+  std::int64_t transient = 0;   // Lives within the forward.
+  std::int64_t output = 0;      // The next block's input, kept by it.
+  std::int64_t gradient = 0;    // Of the activations, lives within the backward.
+  std::int64_t parameters = 0;  // Bytes, whatever the batch.
+  double flops = 0;             // Of the forward.
+};
+
+struct Chain {
+  std::vector<Block> blocks;
+  std::int64_t head = 0;        // Logits, kept for backward.
+  std::int64_t evaluation = 0;  // Peak of an evaluation, above what stands. 0: none.
+  std::int64_t batch_size = 1;
+
+  std::vector<std::string> modules() const {
+    std::vector<std::string> paths;
+    for (std::size_t i = 0; i < blocks.size(); ++i) paths.push_back("blocks." + std::to_string(i));
+    return paths;
+  }
+};
+
+// Plays a chain's training under a plan into a trace.
+class Player {
+ public:
+  Player(const Chain& chain, const Plan& plan) : chain_(chain), plan_(plan) {}
+
+  trace::Trace play() {
+    b_.phase(Phase::kInit, 0);
+    for (const Block& block : chain_.blocks) {
+      b_.label(b_.alloc(Bytes(block.parameters)), Category::kParameter);
+    }
+    for (std::uint32_t step = 1; step <= 2; ++step) train(step);
+    if (chain_.evaluation > 0) b_.phase(Phase::kEvaluation, 2).free(b_.alloc(Bytes(chain_.evaluation)));
+    trace::Trace trace = b_.build();
+    classify(trace);
+    return trace;
+  }
+
+ private:
+  bool checkpoints(std::size_t i) const {
+    const auto found = plan_.activations.find("blocks." + std::to_string(i));
+    return found != plan_.activations.end() && found->second == ActivationPolicy::kCheckpoint;
+  }
+
+  void enter(std::size_t i) { b_.module("blocks." + std::to_string(i) + ".inner"); }
+
+  // Saved tensors of block i, in two parts; its output too, where it is wanted.
+  std::vector<AllocationId> forward(std::size_t i, std::int64_t samples) {
+    const Block& block = chain_.blocks[i];
+    enter(i);
+    b_.op("forward", block.flops * static_cast<double>(samples));
+    std::vector<AllocationId> saved{b_.alloc(Bytes(block.saved / 2 * samples))};
+    const AllocationId transient = b_.alloc(Bytes(block.transient * samples));
+    saved.push_back(b_.alloc(Bytes((block.saved - block.saved / 2) * samples)));
+    b_.free(transient);
+    return saved;
+  }
+
+  void free_all(std::vector<AllocationId>& allocations) {
+    for (const AllocationId id : allocations) b_.free(id);
+    allocations.clear();
+  }
+
+  void train(std::uint32_t step) {
+    const std::int64_t size = plan_.micro_batch_size == 0 ? chain_.batch_size : plan_.micro_batch_size;
+    for (std::int64_t done = 0; done < chain_.batch_size; done += size) {
+      micro_batch(step, std::min(size, chain_.batch_size - done));
+    }
+    b_.phase(Phase::kOptimizer, step);
+    for (const Block& block : chain_.blocks) {
+      b_.op("update", 0, Bytes(4 * block.parameters), Bytes(3 * block.parameters));
+      if (step == 1) b_.label(b_.alloc(Bytes(2 * block.parameters)), Category::kOptimizerState);
+    }
+    free_all(gradients_);
+  }
+
+  void micro_batch(std::uint32_t step, std::int64_t samples) {
+    const std::size_t n = chain_.blocks.size();
+    b_.phase(Phase::kForward, step);
+    std::vector<std::vector<AllocationId>> saved(n);
+    std::vector<AllocationId> outputs;
+    for (std::size_t i = 0; i < n; ++i) {
+      enter(i);
+      if (checkpoints(i)) saved[i].push_back(b_.alloc(Bytes(16)));  // A generator's state.
+      std::vector<AllocationId> made = forward(i, samples);
+      outputs.push_back(b_.alloc(Bytes(chain_.blocks[i].output * samples)));
+      if (checkpoints(i)) {
+        free_all(made);
+      } else {
+        saved[i] = made;
+      }
+      b_.module("");
+    }
+    AllocationId head = b_.alloc(Bytes(chain_.head * samples));
+    b_.phase(Phase::kBackward, step).free(head);
+    const bool first = gradients_.empty();
+    for (std::size_t i = n; i-- > 0;) {
+      enter(i);
+      if (checkpoints(i)) {
+        b_.recompute(true);
+        std::vector<AllocationId> again = forward(i, samples);
+        saved[i].insert(saved[i].end(), again.begin(), again.end());
+        b_.recompute(false);
+      }
+      b_.op("backward", 2 * chain_.blocks[i].flops * static_cast<double>(samples));
+      const AllocationId gradient = b_.alloc(Bytes(chain_.blocks[i].gradient * samples));
+      if (first) {
+        gradients_.push_back(b_.alloc(Bytes(chain_.blocks[i].parameters)));
+        b_.label(gradients_.back(), Category::kGradient);
+      }
+      free_all(saved[i]);
+      b_.free(gradient).free(outputs[i]);
+    }
+  }
+
+  const Chain& chain_;
+  const Plan& plan_;
+  trace::TraceBuilder b_;
+  std::vector<AllocationId> gradients_;
+};
+
+Simulate simulate_of(const Chain& chain) {
+  return [chain](const Plan& plan) { return Player(chain, plan).play(); };
+}
+
+CostModel costs() {
+  device::DeviceSpec spec;
+  spec.name = "cpu";
+  spec.peak_rates = {{DType::kFloat32, 100e9}};
+  spec.bytes_per_second = 10e9;
+  spec.launch = Seconds(20e-6);
+  return CostModel(spec);
+}
+
+Problem problem_of(const Chain& chain, Bytes budget) {
+  return {.budget = budget, .batch_size = chain.batch_size, .modules = chain.modules()};
+}
+
+// n equal blocks.
+Chain even_chain(std::size_t n, std::int64_t batch_size) {
+  const Block block{.saved = 1000, .transient = 200, .output = 100, .gradient = 150, .parameters = 5000, .flops = 1e7};
+  return {.blocks = std::vector<Block>(n, block), .head = 300, .evaluation = 0, .batch_size = batch_size};
+}
+
+Chain random_chain(std::mt19937& random, std::size_t n) {
+  const auto up_to = [&](std::int64_t most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  Chain chain;
+  for (std::size_t i = 0; i < n; ++i) {
+    chain.blocks.push_back({.saved = up_to(3000), .transient = up_to(2000), .output = 1 + up_to(500),
+                            .gradient = up_to(1500), .parameters = 1 + up_to(9000),
+                            .flops = 1e6 * static_cast<double>(1 + up_to(30))});
+  }
+  chain.head = up_to(3000);
+  chain.evaluation = up_to(4000);
+  chain.batch_size = 1 + up_to(12);
+  return chain;
+}
+
+// Every plan there is, simulated.
+std::vector<Candidate> all_plans(const Chain& chain, const Problem& problem) {
+  std::vector<Candidate> all;
+  const auto modules = chain.modules();
+  const std::size_t sets = problem.may_checkpoint ? std::size_t{1} << modules.size() : 1;
+  for (const std::int64_t size : internal::micro_batch_sizes(chain.batch_size, problem.may_divide_batch)) {
+    for (std::size_t bits = 0; bits < sets; ++bits) {
+      Plan plan{.micro_batch_size = size == chain.batch_size ? 0 : size, .activations = {}};
+      for (std::size_t i = 0; i < modules.size(); ++i) {
+        if (bits >> i & 1) plan.activations[modules[i]] = ActivationPolicy::kCheckpoint;
+      }
+      const trace::Trace trace = simulate_of(chain)(plan);
+      all.push_back({plan, trace::Timeline(trace).peak().bytes, costs().step_time(trace)});
+    }
+  }
+  return all;
+}
+
+Bytes least_peak(const std::vector<Candidate>& all) { return std::ranges::min(all, {}, &Candidate::peak).peak; }
+
+const Candidate* fastest(const std::vector<Candidate>& all, Bytes budget) {
+  const Candidate* best = nullptr;
+  for (const Candidate& one : all) {
+    if (one.peak <= budget && (best == nullptr || one.step_time < best->step_time)) best = &one;
+  }
+  return best;
+}
+
+std::size_t checkpointed(const Plan& plan) { return plan.activations.size(); }
+
+// ---- against every plan there is
+
+TEST(Solver, FindsTheBestOfAllPlansOrSaysByHowMuchItMayMiss) {
+  std::mt19937 random(11);
+  std::size_t proven = 0, solved = 0, simulated = 0, plans = 0;
+  for (int round = 0; round < 60; ++round) {
+    const Chain chain = random_chain(random, 1 + random() % 6);
+    Problem problem = problem_of(chain, {});
+    problem.may_divide_batch = round % 3 != 0;
+    problem.may_checkpoint = round % 7 != 0;
+    const std::vector<Candidate> all = all_plans(chain, problem);
+    const Bytes floor = least_peak(all), plain = all.front().peak;
+    for (const int percent : {-1, 0, 10, 30, 50, 75, 99, 100, 150}) {
+      problem.budget = percent < 0 ? floor - Bytes(1) : Bytes(floor.count() + (plain - floor).count() * percent / 100);
+      SCOPED_TRACE(testing::Message() << "round " << round << ", " << percent << " %");
+      const auto result = solve(problem, costs(), simulate_of(chain));
+      if (percent < 0) {
+        ASSERT_TRUE(std::holds_alternative<Infeasible>(result));
+        EXPECT_EQ(std::get<Infeasible>(result).smallest.peak, floor);
+        continue;
+      }
+      ASSERT_TRUE(std::holds_alternative<Solution>(result));
+      const Solution& solution = std::get<Solution>(result);
+      EXPECT_THAT(validate(problem, costs(), simulate_of(chain), solution), IsEmpty());
+      const double least = fastest(all, problem.budget)->step_time.count();
+      EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + 2e-6));
+      proven += solution.gap <= internal::kTie;
+      ++solved;
+      simulated += solution.simulated;
+      plans += all.size();
+    }
+  }
+  EXPECT_GE(proven, solved * 98 / 100);
+  EXPECT_LT(simulated, plans);
+}
+
+TEST(Solver, AMicroBatchSizeAndACheckpointCountForEqualBlocks) {
+  const Chain chain = even_chain(24, 8);
+  const Simulate simulate = simulate_of(chain);
+  const Bytes plain = trace::Timeline(simulate({})).peak().bytes;
+  Problem problem = problem_of(chain, plain - 8_B * 1000 * 5);
+  problem.may_divide_batch = false;
+  const Solution solution = std::get<Solution>(solve(problem, costs(), simulate));
+  // Each block checkpointed frees its 8000 bytes: five do, and which five is not tried one by one.
+  EXPECT_EQ(checkpointed(solution.best.plan), 6u) << "five free 40000 bytes but 16 each for the generator's state";
+  EXPECT_EQ(solution.gap, 0);
+  EXPECT_LT(solution.simulated, 20u);
+}
+
+TEST(Solver, ALaxBudgetChangesNothing) {
+  const Chain chain = even_chain(6, 8);
+  const Solution solution = std::get<Solution>(solve(problem_of(chain, 1_GiB), costs(), simulate_of(chain)));
+  EXPECT_EQ(solution.best.plan, Plan{});
+  EXPECT_EQ(solution.gap, 0);
+  EXPECT_EQ(solution.unconstrained.plan, Plan{});
+  EXPECT_GT(solution.frontier.size(), 2u);
+}
+
+TEST(Solver, TimeNeverFallsAsTheBudgetDoes) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 5; ++round) {
+    const Chain chain = random_chain(random, 5);
+    Problem problem = problem_of(chain, {});
+    const auto all = all_plans(chain, problem);
+    const Bytes floor = least_peak(all), plain = all.front().peak;
+    double before = 0;
+    for (int percent = 100; percent >= 0; percent -= 10) {
+      problem.budget = Bytes(floor.count() + (plain - floor).count() * percent / 100);
+      const auto solution = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+      const double time = solution.best.step_time.count();
+      EXPECT_GE(time * (1 + internal::kTie), before);
+      before = time;
+    }
+  }
+}
+
+TEST(Solver, TheBudgetItselfFitsAndOneByteLessDoesNot) {
+  const Chain chain = even_chain(3, 4);
+  Problem problem = problem_of(chain, {});
+  problem.budget = least_peak(all_plans(chain, problem));
+  EXPECT_TRUE(std::holds_alternative<Solution>(solve(problem, costs(), simulate_of(chain))));
+  problem.budget -= Bytes(1);
+  EXPECT_TRUE(std::holds_alternative<Infeasible>(solve(problem, costs(), simulate_of(chain))));
+}
+
+TEST(Solver, IsDeterministic) {
+  std::mt19937 random(9);
+  const Chain chain = random_chain(random, 6);
+  const Bytes plain = trace::Timeline(simulate_of(chain)({})).peak().bytes;
+  const Problem problem = problem_of(chain, plain - Bytes(plain.count() / 5));
+  const auto once = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+  const auto twice = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+  EXPECT_EQ(once.best.plan, twice.best.plan);
+  EXPECT_EQ(once.simulated, twice.simulated);
+  ASSERT_EQ(once.frontier.size(), twice.frontier.size());
+  for (std::size_t i = 0; i < once.frontier.size(); ++i) EXPECT_EQ(once.frontier[i].plan, twice.frontier[i].plan);
+}
+
+// ---- what is allowed
+
+TEST(Solver, KeepsToTheTechniquesAllowed) {
+  const Chain chain = even_chain(4, 8);
+  Problem problem = problem_of(chain, {});
+  problem.may_divide_batch = false;
+  problem.budget = least_peak(all_plans(chain, problem));
+  const auto checkpoints = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+  EXPECT_EQ(checkpoints.best.plan.micro_batch_size, 0);
+  EXPECT_GT(checkpointed(checkpoints.best.plan), 0u);
+
+  problem.may_divide_batch = true;
+  problem.may_checkpoint = false;
+  problem.budget = least_peak(all_plans(chain, problem));
+  const auto parts = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+  EXPECT_EQ(parts.best.plan.micro_batch_size, 1);
+  EXPECT_EQ(checkpointed(parts.best.plan), 0u);
+}
+
+TEST(Solver, AModelWithoutModulesIsPlannedByMicroBatchesAlone) {
+  const Chain chain = even_chain(3, 8);
+  Problem problem = problem_of(chain, {});
+  problem.modules.clear();
+  problem.budget = trace::Timeline(simulate_of(chain)({.micro_batch_size = 4, .activations = {}})).peak().bytes;
+  const auto solution = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+  EXPECT_EQ(solution.best.plan.micro_batch_size, 4);
+}
+
+TEST(Solver, EqualTimesGoToThePlanThatChangesLess) {
+  Chain chain = even_chain(2, 8);
+  for (Block& block : chain.blocks) block.flops = 1e12;  // Launches are nothing beside it: dividing costs nothing.
+  const auto solution = std::get<Solution>(solve(problem_of(chain, 1_GiB), costs(), simulate_of(chain)));
+  EXPECT_EQ(solution.best.plan, Plan{});
+  EXPECT_LE(solution.gap, internal::kTie);
+}
+
+// ---- nothing fits
+
+TEST(Infeasible, NamesWhatStandsAndWhatWouldHelp) {
+  Chain chain = even_chain(3, 4);
+  for (Block& block : chain.blocks) block.parameters = 1 << 20;
+  const auto none = std::get<Infeasible>(solve(problem_of(chain, 1_MiB), costs(), simulate_of(chain)));
+  EXPECT_THAT(none.advice, HasSubstr("SGD instead of AdamW"));
+  EXPECT_THAT(none.advice, HasSubstr("1.00 MiB"));
+  ASSERT_FALSE(none.tensors.empty());
+  EXPECT_EQ(none.tensors.front().category, Category::kOptimizerState);
+  EXPECT_EQ(none.tensors.front().bytes, 2_MiB);
+
+  chain = even_chain(3, 1);
+  chain.blocks[1].transient = 1 << 20;
+  const auto activations = std::get<Infeasible>(solve(problem_of(chain, 1_MiB), costs(), simulate_of(chain)));
+  EXPECT_THAT(activations.advice, HasSubstr("activations and temporaries"));
+  EXPECT_EQ(activations.tensors.front().module, "blocks.1.inner");
+}
+
+TEST(Infeasible, WithoutDivisionASmallerBatchIsAdvised) {
+  Chain chain = even_chain(2, 64);
+  Problem problem = problem_of(chain, 60_KiB);
+  problem.may_divide_batch = false;
+  EXPECT_THAT(std::get<Infeasible>(solve(problem, costs(), simulate_of(chain))).advice, HasSubstr("a smaller batch"));
+}
+
+// ---- time, progress, trouble
+
+TEST(Solver, WithoutTimeItSaysWhatItHasAndHowFarThatMayBeOff) {
+  const Chain chain = even_chain(6, 8);
+  SolveOptions options;
+  options.time_limit = Seconds(0);
+  const auto solution = std::get<Solution>(solve(problem_of(chain, 1_GiB), costs(), simulate_of(chain), options));
+  EXPECT_EQ(solution.simulated, 1u);
+  EXPECT_EQ(solution.best.plan, Plan{});
+  EXPECT_GT(solution.gap, 0) << "smaller micro-batches were not looked at, and might be faster";
+  const auto none = std::get<Infeasible>(solve(problem_of(chain, 1_KiB), costs(), simulate_of(chain), options));
+  EXPECT_THAT(none.advice, HasSubstr("cut short"));
+}
+
+TEST(Solver, StopsWhenAskedAndReportsEachPlanOnce) {
+  const Chain chain = even_chain(6, 64);
+  std::stop_source stop;
+  std::vector<Plan> seen;
+  SolveOptions options;
+  options.stop = stop.get_token();
+  options.on_candidate = [&](const Candidate& candidate) {
+    EXPECT_THAT(seen, testing::Not(testing::Contains(candidate.plan)));
+    seen.push_back(candidate.plan);
+    if (seen.size() == 4) stop.request_stop();
+  };
+  const auto result = solve(problem_of(chain, 1_GiB), costs(), simulate_of(chain), options);
+  EXPECT_EQ(seen.size(), 4u);
+  EXPECT_EQ(std::get<Solution>(result).simulated, 4u);
+}
+
+TEST(Solver, ExceptionsOfTheSimulationPass) {
+  const Simulate broken = [](const Plan&) -> trace::Trace { throw std::runtime_error("no rule"); };
+  EXPECT_THROW(static_cast<void>(solve(problem_of(even_chain(2, 2), 1_GiB), costs(), broken)), std::runtime_error);
+}
+
+TEST(MicroBatchSizes, AreTheSmallestOfTheirNumberOfParts) {
+  EXPECT_THAT(internal::micro_batch_sizes(1, true), testing::ElementsAre(1));
+  EXPECT_THAT(internal::micro_batch_sizes(12, true), testing::ElementsAre(12, 6, 4, 3, 2, 1));
+  EXPECT_THAT(internal::micro_batch_sizes(10, true), testing::ElementsAre(10, 5, 4, 2, 1));
+  EXPECT_THAT(internal::micro_batch_sizes(10, false), testing::ElementsAre(10));
+  for (const std::int64_t batch : {720720, 1 << 20, 999983}) {
+    const auto sizes = internal::micro_batch_sizes(batch, true);
+    EXPECT_LE(sizes.size(), 21u);
+    EXPECT_EQ(sizes.front(), batch);
+    EXPECT_EQ(sizes.back(), 1);
+  }
+}
+}  // namespace
+}  // namespace cinch::plan

@@ -43,7 +43,7 @@ std::string categories(const PeakSummary& peak) {
     if (bytes.count() == 0) continue;
     html += fmt::format("<tr><td>{}</td><td class=\"bars\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
                         named(category), bar(category, bytes, peak.requested), with_thousands(bytes.count()),
-                        internal::in_unit(bytes, unit), internal::share(bytes, peak.requested));
+                        internal::in_unit(bytes, unit), escape(internal::share(bytes, peak.requested)));
   }
   return html + fmt::format("<tr class=\"total\"><td>total</td><td></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td></td></tr></table>",
                             with_thousands(peak.requested.count()), internal::in_unit(peak.requested, unit));
@@ -57,7 +57,7 @@ std::string tensors(const PeakSummary& peak) {
     html += fmt::format("<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
                         "<td class=\"n\">{}</td></tr>",
                         named(group.category), escape(group.name), escape(group.shape), group.count,
-                        internal::in_unit(group.bytes, unit), internal::share(group.bytes, peak.requested));
+                        internal::in_unit(group.bytes, unit), escape(internal::share(group.bytes, peak.requested)));
   }
   return html + "</table>";
 }

@@ -108,7 +108,7 @@ void plan_body(Writer& out, const Planned& planned, const plan::Infeasible& infe
   out.line("The floor: {}", plan::describe(infeasible.smallest.plan, planned.modules));
   out.line("Peak: {}", internal::where(planned.peak));
   categories_table(out, planned.peak, 0);
-  tensors_table(out, infeasible.tensors, infeasible.smallest.peak);
+  tensors_table(out, infeasible.tensors, planned.peak.requested);
   if (!infeasible.advice.empty()) {
     out.blank();
     out.line("{}", infeasible.advice);

@@ -86,7 +86,7 @@ inline Planned sample_planned() {
   Planned planned;
   planned.environment = sample_environment();
   planned.job = "job.toml";
-  planned.budget = 500_MiB;
+  planned.budget = 640_MiB;
   planned.budget_given = true;
   planned.modules = 2;
   planned.calibrated = true;
@@ -96,8 +96,8 @@ inline Planned sample_planned() {
   both.activations["blocks.1"] = plan::ActivationPolicy::kCheckpoint;
   divided.micro_batch_size = 16;
   plan::Solution solution;
-  solution.unconstrained = {plan::Plan{}, 600_MiB, plan::Seconds(0.4)};
-  solution.best = {sample_plan(), 460_MiB, plan::Seconds(0.45)};
+  solution.unconstrained = {plan::Plan{}, 800_MiB, plan::Seconds(0.4)};
+  solution.best = {sample_plan(), 600_MiB, plan::Seconds(0.45)};
   solution.frontier = {{divided, 250_MiB, plan::Seconds(0.6)}, {both, 320_MiB, plan::Seconds(0.5)}, solution.best,
                        solution.unconstrained};
   solution.simulated = 31;
@@ -109,7 +109,7 @@ inline Planned sample_infeasible() {
   Planned planned = sample_planned();
   planned.budget = 100_MiB;
   plan::Infeasible infeasible;
-  infeasible.smallest = {sample_plan(), 250_MiB, plan::Seconds(0.6)};
+  infeasible.smallest = {sample_plan(), 600_MiB, plan::Seconds(0.6)};
   infeasible.tensors = planned.peak.tensors;
   infeasible.advice = "Parameters, gradients and optimizer state alone need 160 MiB.";
   infeasible.simulated = 31;

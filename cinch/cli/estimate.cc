@@ -18,7 +18,8 @@ namespace {
 std::vector<plan::Plan> changes(const plan::Problem& problem) {
   plan::Plan checkpointed;
   if (problem.may_checkpoint) {
-    for (const std::string& module : problem.modules) checkpointed.activations[module] = plan::ActivationPolicy::kCheckpoint;
+    for (const std::string& module : problem.modules)
+      checkpointed.activations[module] = plan::ActivationPolicy::kCheckpoint;
   }
   std::vector<plan::Plan> plans{checkpointed};
   if (problem.may_divide_batch) {

@@ -40,7 +40,8 @@ std::string did_you_mean(const CLI::App& program, const std::string& word) {
 /// What was wrong with the command line, as one error.
 UsageError usage_error(const CLI::App& program, const CLI::ParseError& error) {
   const auto chosen = program.get_subcommands();
-  const std::string help = "cinch " + (chosen.empty() ? "" : chosen.front()->get_name() + " ") + "--help shows what there is.";
+  const std::string help =
+      "cinch " + (chosen.empty() ? "" : chosen.front()->get_name() + " ") + "--help shows what there is.";
   const std::vector<std::string> rest = program.remaining(true);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !rest.empty()) {
     const std::string hint = did_you_mean(program, rest.front());
@@ -52,7 +53,8 @@ UsageError usage_error(const CLI::App& program, const CLI::ParseError& error) {
 }
 
 int run(int argc, char** argv, Stage& stage) {
-  CLI::App program("Fits training into memory: says what a step needs, finds the fastest plan that fits, trains under it.", "cinch");
+  CLI::App program(
+      "Fits training into memory: says what a step needs, finds the fastest plan that fits, trains under it.", "cinch");
   program.set_version_flag("--version", version);
   std::map<std::string, Run> verbs{
       {"estimate", add_estimate(program)}, {"plan", add_plan(program)}, {"train", add_train(program)}};
@@ -66,7 +68,8 @@ int run(int argc, char** argv, Stage& stage) {
     throw usage_error(program, error);
   }
   const auto chosen = program.get_subcommands();
-  if (chosen.empty()) throw UsageError("no verb given: say estimate, plan or train", "cinch --help shows what there is.");
+  if (chosen.empty())
+    throw UsageError("no verb given: say estimate, plan or train", "cinch --help shows what there is.");
   return verbs.at(chosen.front()->get_name())(stage);
 }
 }  // namespace

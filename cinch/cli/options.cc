@@ -58,7 +58,8 @@ Bytes parse_budget(const std::string& text) {
   } catch (const Error& error) {
     throw UsageError(std::string("--budget: ") + error.what(), error.hint());
   }
-  if (budget.count() == 0) throw UsageError("--budget " + text + ": nothing fits into 0 bytes", "Write for example --budget 2GiB.");
+  if (budget.count() == 0)
+    throw UsageError("--budget " + text + ": nothing fits into 0 bytes", "Write for example --budget 2GiB.");
   return budget;
 }
 
@@ -74,8 +75,9 @@ void check_allowed(const std::vector<std::string>& techniques) {
                        "Leave --allow out.");
     }
     const std::string near = nearest(name, known);
-    throw UsageError(fmt::format("--allow {}: there is no such technique in this version", name),
-                     near.empty() ? "No technique of this version is lossy: leave --allow out." : "Did you mean " + near + "?");
+    throw UsageError(
+        fmt::format("--allow {}: there is no such technique in this version", name),
+        near.empty() ? "No technique of this version is lossy: leave --allow out." : "Did you mean " + near + "?");
   }
 }
 

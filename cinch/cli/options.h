@@ -29,12 +29,12 @@ void add_options(CLI::App& verb, Options& options);
 
 /// As understood: everything is read and checked.
 struct Request {
-  std::string path;                     ///< Of the job, as typed.
-  job::Job job;                         ///< With --set, --batch, --context, --threads in it.
+  std::string path;  ///< Of the job, as typed.
+  job::Job job;      ///< With --set, --batch, --context, --threads in it.
   device::DeviceSpec device;
-  std::optional<Bytes> budget;          ///< --budget, else the job's.
+  std::optional<Bytes> budget;  ///< --budget, else the job's.
   report::Environment environment;
-  std::vector<std::string> repeat;      ///< Words the next command needs to mean the same job.
+  std::vector<std::string> repeat;  ///< Words the next command needs to mean the same job.
 
   /// The budget; without one the device's memory less 2 %.
   Bytes limit() const;

@@ -30,7 +30,9 @@ TEST(StopOnSignal, LetsTheSecondOneKill) {
 }
 
 TEST(StopOnSignal, LeavesWhatWasThereBefore) {
-  { StopOnSignal stop([] { FAIL(); }); }
+  {
+    StopOnSignal stop([] { FAIL(); });
+  }
   EXPECT_EXIT(raise(SIGTERM), testing::KilledBySignal(SIGTERM), "");
 }
 }  // namespace

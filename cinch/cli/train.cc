@@ -1,11 +1,9 @@
 #include "cinch/train/train.h"
 
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <variant>
 #include <vector>
 
@@ -43,21 +41,10 @@ plan::Plan read_plan(const fs::path& file, const plan::Problem& problem) {
   plan::Plan plan = plan::load_plan(file);
   const std::vector<std::string> faults = plan::validate(problem, plan);
   if (!faults.empty()) {
-    throw ConfigError(file, 0, "", faults.front(), "A plan is made for one job: cinch plan JOB.toml --out PLAN.toml makes another.");
+    throw ConfigError(file, 0, "", faults.front(),
+                      "A plan is made for one job: cinch plan JOB.toml --out PLAN.toml makes another.");
   }
   return plan;
-}
-
-/// The run's folder, holding what it takes to go on: made before the first step, so that a folder that cannot be written
-/// is known then.
-void keep(const job::Job& job, const plan::Plan& plan) {
-  if (job.train.run_dir.empty()) return;
-  const fs::path folder = job.train.run_dir;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw IoError(folder, "make the run's folder", error.value());
-  write_file(folder / "job.toml", job::to_toml(job));
-  write_file(folder / "plan.toml", plan::to_toml(plan));
 }
 
 report::FitSummary fit(const TrainOptions& options, const Request& request, const plan::Plan& plan, Progress& progress,
@@ -104,9 +91,9 @@ ExitCode run(const TrainOptions& options, Stage& stage) {
       return kDoesNotFit;
     }
     plan = solution->best.plan;
-    progress.note("plan: " + plan::describe(plan, problem.modules.size()) + ", predicted peak " + to_string(solution->best.peak));
+    progress.note("plan: " + plan::describe(plan, problem.modules.size()) + ", predicted peak " +
+                  to_string(solution->best.peak));
   }
-  keep(request.job, plan);
   report::FitSummary summary = fit(options, request, plan, progress, stage);
   summary.modules = problem.modules.size();
   stage = Stage::kWorking;
@@ -120,7 +107,8 @@ Run add_train(CLI::App& program) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* verb = program.add_subcommand("train", "Train, never above the budget; predicted beside measured.");
   add_options(*verb, *options);
-  verb->add_option("--plan", options->plan, "Follow this plan instead of looking for the fastest")->type_name("PLAN.toml");
+  verb->add_option("--plan", options->plan, "Follow this plan instead of looking for the fastest")
+      ->type_name("PLAN.toml");
   verb->add_flag("--resume", options->resume, "Go on from the newest checkpoint of the job's run_dir, under its plan");
   return [options](Stage& stage) { return run(*options, stage); };
 }

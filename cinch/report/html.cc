@@ -36,35 +36,46 @@ std::string named(Category category) {
 
 std::string categories(const PeakSummary& peak) {
   const Unit unit = internal::unit_for(peak.requested);
-  std::string html = fmt::format("<table><tr><th>category</th><th></th><th class=\"n\">bytes</th><th class=\"n\">{}</th>"
-                                 "<th class=\"n\">share</th></tr>", unit.name);
+  std::string html = fmt::format(
+      "<table><tr><th>category</th><th></th><th class=\"n\">bytes</th><th class=\"n\">{}</th>"
+      "<th class=\"n\">share</th></tr>",
+      unit.name);
   for (const Category category : internal::display_order()) {
     const Bytes bytes = peak.categories[category];
     if (bytes.count() == 0) continue;
-    html += fmt::format("<tr><td>{}</td><td class=\"bars\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-                        named(category), bar(category, bytes, peak.requested), with_thousands(bytes.count()),
-                        internal::in_unit(bytes, unit), escape(internal::share(bytes, peak.requested)));
+    html += fmt::format(
+        "<tr><td>{}</td><td class=\"bars\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td "
+        "class=\"n\">{}</td></tr>",
+        named(category), bar(category, bytes, peak.requested), with_thousands(bytes.count()),
+        internal::in_unit(bytes, unit), escape(internal::share(bytes, peak.requested)));
   }
-  return html + fmt::format("<tr class=\"total\"><td>total</td><td></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td></td></tr></table>",
-                            with_thousands(peak.requested.count()), internal::in_unit(peak.requested, unit));
+  return html + fmt::format(
+                    "<tr class=\"total\"><td>total</td><td></td><td class=\"n\">{}</td><td "
+                    "class=\"n\">{}</td><td></td></tr></table>",
+                    with_thousands(peak.requested.count()), internal::in_unit(peak.requested, unit));
 }
 
 std::string tensors(const PeakSummary& peak) {
   const Unit unit = internal::unit_for(peak.requested);
-  std::string html = fmt::format("<table><tr><th>category</th><th>what, or where it was made</th><th>shape</th><th class=\"n\">count</th>"
-                                 "<th class=\"n\">{}</th><th class=\"n\">share</th></tr>", unit.name);
+  std::string html = fmt::format(
+      "<table><tr><th>category</th><th>what, or where it was made</th><th>shape</th><th class=\"n\">count</th>"
+      "<th class=\"n\">{}</th><th class=\"n\">share</th></tr>",
+      unit.name);
   for (const internal::TensorGroup& group : internal::groups(peak.tensors, kGroups)) {
-    html += fmt::format("<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>"
-                        "<td class=\"n\">{}</td></tr>",
-                        named(group.category), escape(group.name), escape(group.shape), group.count,
-                        internal::in_unit(group.bytes, unit), escape(internal::share(group.bytes, peak.requested)));
+    html += fmt::format(
+        "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\">{}</td><td class=\"n\">{}</td><td "
+        "class=\"n\">{}</td>"
+        "<td class=\"n\">{}</td></tr>",
+        named(group.category), escape(group.name), escape(group.shape), group.count,
+        internal::in_unit(group.bytes, unit), escape(internal::share(group.bytes, peak.requested)));
   }
   return html + "</table>";
 }
 
 std::string tensors_section(const PeakSummary& peak) {
   if (peak.tensors.empty()) return "";
-  return section("Largest tensors at the peak", "Alike ones are one row; * stands for a layer's number.", tensors(peak));
+  return section("Largest tensors at the peak", "Alike ones are one row; * stands for a layer's number.",
+                 tensors(peak));
 }
 
 std::string peak_sections(const PeakSummary& peak) {
@@ -77,18 +88,19 @@ std::vector<trace::CategoryBytes> all_of(const Curve& curve) {
   return all;
 }
 
-std::string memory_section(const std::string& title, const std::string& note, const Curve& curve, std::optional<Bytes> budget,
-                           const Curve* outline = nullptr) {
+std::string memory_section(const std::string& title, const std::string& note, const Curve& curve,
+                           std::optional<Bytes> budget, const Curve* outline = nullptr) {
   return section(title, note, internal::legend(all_of(curve)) + internal::memory_chart(curve, budget, outline));
 }
 
 std::string suggestions(const Estimate& estimate) {
   std::string html = "<table><tr><th>change</th><th class=\"n\">peak</th><th class=\"n\">step</th><th>result</th></tr>";
   for (const Suggestion& suggestion : estimate.suggestions) {
-    html += fmt::format("<tr class=\"{}\"><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}, {}</td></tr>",
-                        suggestion.fits ? "fits" : "over", escape(suggestion.change), to_string(suggestion.peak),
-                        internal::seconds(suggestion.step_seconds), suggestion.fits ? "fits" : "too much",
-                        internal::result_of(suggestion.equivalence));
+    html +=
+        fmt::format("<tr class=\"{}\"><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}, {}</td></tr>",
+                    suggestion.fits ? "fits" : "over", escape(suggestion.change), to_string(suggestion.peak),
+                    internal::seconds(suggestion.step_seconds), suggestion.fits ? "fits" : "too much",
+                    internal::result_of(suggestion.equivalence));
   }
   return html + "</table>";
 }
@@ -99,13 +111,22 @@ std::string frontier(const std::vector<internal::FrontierRow>& rows) {
   Bytes largest;
   for (const auto& row : rows) largest = std::max(largest, row.candidate.peak);
   const Unit unit = internal::unit_for(largest);
-  std::string html = fmt::format("<table><tr><th class=\"n\">peak {}</th><th class=\"n\">step</th><th class=\"n\">vs fastest</th>"
-                                 "<th>change from plain training</th><th></th></tr>", unit.name);
+  std::string html = fmt::format(
+      "<table><tr><th class=\"n\">peak {}</th><th class=\"n\">step</th><th class=\"n\">vs fastest</th>"
+      "<th>change from plain training</th><th></th></tr>",
+      unit.name);
   for (const auto& row : rows) {
-    html += fmt::format("<tr class=\"{}\"><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td><td>{}</td></tr>",
-                        row.best ? "best" : row.fits ? "fits" : "over", internal::in_unit(row.candidate.peak, unit),
-                        internal::seconds(row.candidate.step_time.count()), row.versus, escape(row.change),
-                        row.best ? "chosen" : row.fits ? "fits" : "over");
+    html += fmt::format(
+        "<tr class=\"{}\"><td class=\"n\">{}</td><td class=\"n\">{}</td><td "
+        "class=\"n\">{}</td><td>{}</td><td>{}</td></tr>",
+        row.best   ? "best"
+        : row.fits ? "fits"
+                   : "over",
+        internal::in_unit(row.candidate.peak, unit), internal::seconds(row.candidate.step_time.count()), row.versus,
+        escape(row.change),
+        row.best   ? "chosen"
+        : row.fits ? "fits"
+                   : "over");
   }
   return html + "</table>";
 }
@@ -119,7 +140,8 @@ std::string plan_body(const Planned& planned, const plan::Solution& solution) {
                  {"plain training", to_string(solution.unconstrained.peak)},
                  {"search", fmt::format("{} plans, {}", solution.simulated, internal::proof(solution.gap))},
                  {"result", std::string(internal::result_of(plan::equivalence(solution.best.plan)))}});
-  body += section("Memory against time", "Every plan was dry-run; no other plan is both faster and smaller than one on the line.",
+  body += section("Memory against time",
+                  "Every plan was dry-run; no other plan is both faster and smaller than one on the line.",
                   internal::frontier_chart(rows, planned.budget) + frontier(rows));
   return body + peak_sections(planned.peak) + section("Next", "", command(internal::next_command(planned)));
 }
@@ -127,8 +149,9 @@ std::string plan_body(const Planned& planned, const plan::Solution& solution) {
 std::string plan_body(const Planned& planned, const plan::Infeasible& infeasible) {
   PeakSummary floor = planned.peak;
   floor.tensors = infeasible.tensors;
-  return internal::verdict("DOES NOT FIT: the smallest plan " + internal::needs(infeasible.smallest.peak, planned.budget), false,
-                           infeasible.advice) +
+  return internal::verdict(
+             "DOES NOT FIT: the smallest plan " + internal::needs(infeasible.smallest.peak, planned.budget), false,
+             infeasible.advice) +
          cards({{"smallest plan", plan::describe(infeasible.smallest.plan, planned.modules)},
                 {"search", fmt::format("{} plans", infeasible.simulated)}}) +
          peak_sections(floor);
@@ -136,13 +159,16 @@ std::string plan_body(const Planned& planned, const plan::Infeasible& infeasible
 
 std::string compared(const FitSummary& fit) {
   const Bytes whole = std::max(fit.predicted.requested, fit.measured.requested);
-  std::string html = "<table><tr><th>category</th><th>predicted above, measured below</th><th class=\"n\">predicted, bytes</th>"
-                     "<th class=\"n\">measured, bytes</th><th class=\"n\">difference</th></tr>";
+  std::string html =
+      "<table><tr><th>category</th><th>predicted above, measured below</th><th class=\"n\">predicted, bytes</th>"
+      "<th class=\"n\">measured, bytes</th><th class=\"n\">difference</th></tr>";
   const auto row = [&](const std::string& name, const std::string& bars, Bytes predicted, Bytes measured, bool total) {
     const Bytes apart = measured - predicted;
-    html += fmt::format("<tr{}><td>{}</td><td class=\"bars\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-                        total ? " class=\"total\"" : "", name, bars, with_thousands(predicted.count()),
-                        with_thousands(measured.count()), apart.count() == 0 ? "equal" : with_thousands(apart.count()));
+    html += fmt::format(
+        "<tr{}><td>{}</td><td class=\"bars\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td "
+        "class=\"n\">{}</td></tr>",
+        total ? " class=\"total\"" : "", name, bars, with_thousands(predicted.count()),
+        with_thousands(measured.count()), apart.count() == 0 ? "equal" : with_thousands(apart.count()));
   };
   for (const Category category : internal::display_order()) {
     const Bytes predicted = fit.predicted.categories[category], measured = fit.measured.categories[category];
@@ -155,35 +181,40 @@ std::string compared(const FitSummary& fit) {
 
 std::string fit_memory(const FitSummary& fit) {
   if (!fit.predicted_curve.points.empty() && internal::comparable(fit.measured_curve, fit.predicted_curve)) {
-    return memory_section("Memory over time", "Measured; the dashed outline is what was predicted before anything was allocated.",
+    return memory_section("Memory over time",
+                          "Measured; the dashed outline is what was predicted before anything was allocated.",
                           fit.measured_curve, fit.budget, &fit.predicted_curve);
   }
-  return memory_section("Memory over time, predicted", "Before anything was allocated.", fit.predicted_curve, fit.budget) +
+  return memory_section("Memory over time, predicted", "Before anything was allocated.", fit.predicted_curve,
+                        fit.budget) +
          memory_section("Memory over time, measured", "", fit.measured_curve, fit.budget);
 }
 
 std::string files(const FitSummary& fit) {
-  return fmt::format("<table><tr><td class=\"code\">{}</td><td>the run's folder</td></tr>"
-                     "<tr><td class=\"code\">checkpoints/</td><td>weights, optimizer, position: one folder a saved step</td></tr>"
-                     "<tr><td class=\"code\">job.toml, plan.toml</td><td>what was trained, and how it was made to fit</td></tr>"
-                     "<tr><td class=\"code\">log.jsonl</td><td>every step's loss</td></tr></table>",
-                     escape(fit.run_dir));
+  return fmt::format(
+      "<table><tr><td class=\"code\">{}</td><td>the run's folder</td></tr>"
+      "<tr><td class=\"code\">checkpoints/</td><td>weights, optimizer, position: one folder a saved step</td></tr>"
+      "<tr><td class=\"code\">job.toml, plan.toml</td><td>what was trained, and how it was made to fit</td></tr>"
+      "<tr><td class=\"code\">log.jsonl</td><td>every step's loss</td></tr></table>",
+      escape(fit.run_dir));
 }
 }  // namespace
 
 std::string html(const Estimate& estimate) {
-  std::string body = internal::verdict((estimate.fits ? "FITS: " : "DOES NOT FIT: ") +
-                                           internal::needs(estimate.peak.requested, estimate.budget),
-                                       estimate.fits, estimate.budget_given ? "" : kMachineBudget);
+  std::string body = internal::verdict(
+      (estimate.fits ? "FITS: " : "DOES NOT FIT: ") + internal::needs(estimate.peak.requested, estimate.budget),
+      estimate.fits, estimate.budget_given ? "" : kMachineBudget);
   body += cards({{"peak", to_string(estimate.peak.requested)},
                  {"budget", to_string(estimate.budget)},
                  {"parameters", with_thousands(estimate.parameters)},
                  {"device memory", to_string(estimate.capacity)},
                  {"predicted in", internal::seconds(estimate.elapsed_seconds)}});
-  body += memory_section("Memory over time", "Predicted by a dry run; nothing was allocated.", estimate.curve, estimate.budget);
+  body += memory_section("Memory over time", "Predicted by a dry run; nothing was allocated.", estimate.curve,
+                         estimate.budget);
   body += peak_sections(estimate.peak);
   if (!estimate.suggestions.empty()) {
-    body += section(estimate.fits ? "Could be smaller" : "Try first", "Each change was dry-run.", suggestions(estimate));
+    body +=
+        section(estimate.fits ? "Could be smaller" : "Try first", "Each change was dry-run.", suggestions(estimate));
   }
   body += section("Next", "", command(internal::next_command(estimate)));
   return internal::page("cinch estimate", estimate.environment, estimate.job, body);
@@ -197,8 +228,9 @@ std::string html(const Planned& planned) {
 std::string html(const FitSummary& fit) {
   const bool equal = fit.predicted.requested == fit.measured.requested;
   const std::string note = fit.divergence ? "First difference: " + *fit.divergence : "";
-  std::string body = internal::verdict(internal::outcome(fit) + ": peak " + internal::exact(fit.measured.requested) + ", " +
-                                           internal::agreement(fit), equal && !fit.interrupted, note);
+  std::string body = internal::verdict(
+      internal::outcome(fit) + ": peak " + internal::exact(fit.measured.requested) + ", " + internal::agreement(fit),
+      equal && !fit.interrupted, note);
   body += cards({{"peak", to_string(fit.measured.requested)},
                  {"budget, a hard cap", fit.budget ? to_string(*fit.budget) : "none"},
                  {"plan", plan::describe(fit.plan, fit.modules)},
@@ -208,9 +240,11 @@ std::string html(const FitSummary& fit) {
                  {"resident, whole process", to_string(fit.resident)}});
   body += fit_memory(fit);
   body += section("Predicted and measured, at the peak", internal::where(fit.measured), compared(fit));
-  body += section("Loss", fmt::format("A step took {} (median), {} (99 of 100), {} (longest).", internal::seconds(fit.step_seconds.p50),
-                                      internal::seconds(fit.step_seconds.p99), internal::seconds(fit.step_seconds.max)),
-                  internal::loss_chart(fit));
+  body += section(
+      "Loss",
+      fmt::format("A step took {} (median), {} (99 of 100), {} (longest).", internal::seconds(fit.step_seconds.p50),
+                  internal::seconds(fit.step_seconds.p99), internal::seconds(fit.step_seconds.max)),
+      internal::loss_chart(fit));
   if (!fit.sample.empty()) body += section("The model writes", "", "<pre>" + escape(fit.sample) + "</pre>");
   body += tensors_section(fit.measured);
   if (!fit.run_dir.empty()) body += section("Files", "", files(fit));

@@ -45,7 +45,8 @@ std::vector<std::string> all_pages() {
   Estimate no_curve = sample_estimate();
   no_curve.curve = {};
   FitSummary nothing;
-  return {html(sample_estimate()), html(no_curve), html(sample_planned()), html(sample_infeasible()), html(sample_fit()), html(nothing)};
+  return {html(sample_estimate()),   html(no_curve),     html(sample_planned()),
+          html(sample_infeasible()), html(sample_fit()), html(nothing)};
 }
 
 TEST(Html, IsWellFormed) {
@@ -57,7 +58,8 @@ TEST(Html, IsWellFormed) {
 
 TEST(Html, NeedsNothingFromElsewhere) {
   for (const std::string& page : all_pages()) {
-    for (const char* what : {"http://", "https://", "src=", "href=", "@import", "url("}) EXPECT_THAT(page, Not(HasSubstr(what)));
+    for (const char* what : {"http://", "https://", "src=", "href=", "@import", "url("})
+      EXPECT_THAT(page, Not(HasSubstr(what)));
   }
 }
 

@@ -37,9 +37,9 @@ ordered_json categories(const trace::CategoryBytes& bytes) {
 /// On a CPU nothing is rounded or reserved: all four sizes are the requested one.
 ordered_json peak(const PeakSummary& summary) {
   const std::int64_t bytes = summary.requested.count();
-  return {{"requested_bytes", bytes}, {"allocated_bytes", bytes},          {"reserved_bytes", bytes},
-          {"device_bytes", bytes},    {"step", summary.step},              {"phase", name_of(summary.phase)},
-          {"module", summary.module}, {"op", summary.op},                  {"categories", categories(summary.categories)}};
+  return {{"requested_bytes", bytes}, {"allocated_bytes", bytes}, {"reserved_bytes", bytes},
+          {"device_bytes", bytes},    {"step", summary.step},     {"phase", name_of(summary.phase)},
+          {"module", summary.module}, {"op", summary.op},         {"categories", categories(summary.categories)}};
 }
 
 ordered_json tensors(const std::vector<plan::PeakTensor>& tensors) {

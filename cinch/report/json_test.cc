@@ -49,15 +49,17 @@ TEST(Json, OfAnEstimate) {
   expect_sample_peak(document.at("peak"));
 
   const json& categories = document.at("categories_at_peak");
-  expect_keys(categories, {"parameter", "gradient", "activation", "optimizer_state", "input", "buffer", "temporary", "unknown"});
+  expect_keys(categories,
+              {"parameter", "gradient", "activation", "optimizer_state", "input", "buffer", "temporary", "unknown"});
   EXPECT_EQ(categories.size(), 8u);
   std::int64_t sum = 0;
   for (const auto& bytes : categories) sum += bytes.get<std::int64_t>();
   EXPECT_EQ(sum, 629145600);
 
   ASSERT_EQ(document.at("tensors_at_peak").size(), 5u);
-  const json expected{{"bytes", 167772160},  {"category", "activation"},  {"name", ""},         {"module", "blocks.0.attention"},
-                      {"op", "aten::addmm"}, {"sizes", {32, 512, 2560}}, {"dtype", "float32"}};
+  const json expected{
+      {"bytes", 167772160},  {"category", "activation"}, {"name", ""},        {"module", "blocks.0.attention"},
+      {"op", "aten::addmm"}, {"sizes", {32, 512, 2560}}, {"dtype", "float32"}};
   EXPECT_EQ(document.at("tensors_at_peak")[0], expected);
   EXPECT_EQ(document.at("steps")[2], (json{{"step", 2}, {"peak_requested_bytes", 629145600}}));
   const json& suggestion = document.at("suggestions").at(1);
@@ -86,7 +88,8 @@ TEST(Json, OfAPlanThatFits) {
 }
 
 TEST(Json, OfAPlanThatDoesNotFitHasTheSameKeys) {
-  const json fits = json::parse(report::json(sample_planned())), document = json::parse(report::json(sample_infeasible()));
+  const json fits = json::parse(report::json(sample_planned())),
+             document = json::parse(report::json(sample_infeasible()));
   for (const auto& [key, value] : fits.items()) EXPECT_TRUE(document.contains(key)) << key;
   EXPECT_EQ(document.at("fits"), false);
   EXPECT_TRUE(document.at("plan").is_null());

@@ -17,8 +17,8 @@ namespace cinch::report {
 
 /// On every document.
 struct Environment {
-  std::string libtorch;   ///< "2.11.0"
-  std::string device;     ///< "cpu"
+  std::string libtorch;  ///< "2.11.0"
+  std::string device;    ///< "cpu"
   int threads = 0;
 };
 
@@ -29,8 +29,8 @@ struct PeakSummary {
   trace::Phase phase = trace::Phase::kOther;
   std::string module, op;
   trace::CategoryBytes categories;
-  std::vector<plan::PeakTensor> tensors;                            ///< Largest first.
-  std::vector<std::pair<std::uint32_t, Bytes>> steps;               ///< Peak of each step; 0 is initialization.
+  std::vector<plan::PeakTensor> tensors;               ///< Largest first.
+  std::vector<std::pair<std::uint32_t, Bytes>> steps;  ///< Peak of each step; 0 is initialization.
 };
 
 /// Live bytes over a trace, thinned for drawing: at each point the largest total of its stretch of events.
@@ -39,7 +39,7 @@ struct Curve {
     std::uint32_t step;
     trace::Phase phase;
     trace::CategoryBytes live;
-    std::size_t event = 0;                ///< Position in the trace: the time axis.
+    std::size_t event = 0;  ///< Position in the trace: the time axis.
   };
   std::vector<Point> points;
   Bytes peak;
@@ -55,11 +55,11 @@ struct Suggestion {
 
 struct Estimate {
   Environment environment;
-  std::string job;                        ///< Path as the user gave it.
-  std::vector<std::string> options;       ///< Words to repeat in the next command: "--set", "train.steps=3".
-  std::int64_t parameters = 0;            ///< Numbers, not bytes.
+  std::string job;                   ///< Path as the user gave it.
+  std::vector<std::string> options;  ///< Words to repeat in the next command: "--set", "train.steps=3".
+  std::int64_t parameters = 0;       ///< Numbers, not bytes.
   Bytes budget, capacity;
-  bool budget_given = false;              ///< False: the budget is the device's memory less 2 %.
+  bool budget_given = false;  ///< False: the budget is the device's memory less 2 %.
   bool fits = false;
   PeakSummary peak;
   Curve curve;
@@ -70,14 +70,14 @@ struct Estimate {
 struct Planned {
   Environment environment;
   std::string job;
-  std::vector<std::string> options;       ///< As in Estimate.
+  std::vector<std::string> options;  ///< As in Estimate.
   Bytes budget;
   bool budget_given = false;
-  std::size_t modules = 0;                ///< That could be given a policy.
+  std::size_t modules = 0;  ///< That could be given a policy.
   bool calibrated = false;
   std::variant<plan::Solution, plan::Infeasible> result;
-  PeakSummary peak;                       ///< Of the best plan; of the smallest if none fits.
-  std::string plan_file;                  ///< Where the plan was written; empty if it was not.
+  PeakSummary peak;       ///< Of the best plan; of the smallest if none fits.
+  std::string plan_file;  ///< Where the plan was written; empty if it was not.
   double elapsed_seconds = 0;
 };
 
@@ -101,8 +101,8 @@ struct FitSummary {
     double p50 = 0, p99 = 0, max = 0;
   } step_seconds;
   double samples_per_second = 0, elapsed_seconds = 0;
-  std::int64_t resumed_at = 0;            ///< Steps done before this run.
-  bool interrupted = false;               ///< By a signal; saved.
-  std::string run_dir, sample;            ///< `sample`: text the model wrote; empty if it writes none.
+  std::int64_t resumed_at = 0;  ///< Steps done before this run.
+  bool interrupted = false;     ///< By a signal; saved.
+  std::string run_dir, sample;  ///< `sample`: text the model wrote; empty if it writes none.
 };
 }  // namespace cinch::report

@@ -13,8 +13,8 @@ using internal::one_line;
 using internal::Unit;
 using trace::Category;
 
-constexpr std::size_t kGroups = 8;      // Rows of largest tensors,
-constexpr std::size_t kFrontier = 12;   // of the frontier,
+constexpr std::size_t kGroups = 8;        // Rows of largest tensors,
+constexpr std::size_t kFrontier = 12;     // of the frontier,
 constexpr std::size_t kSampleLines = 12;  // of what the model wrote.
 
 class Writer {
@@ -68,7 +68,9 @@ void tensors_table(Writer& out, const std::vector<plan::PeakTensor>& tensors, By
   }
 }
 
-std::string budget_note(bool given) { return given ? "" : "Budget: this machine's memory less 2 %; --budget sets another."; }
+std::string budget_note(bool given) {
+  return given ? "" : "Budget: this machine's memory less 2 %; --budget sets another.";
+}
 
 void plan_body(Writer& out, const Planned& planned, const plan::Solution& solution) {
   out.line("{}   ({} plans dry-run, {}, {})",
@@ -79,11 +81,12 @@ void plan_body(Writer& out, const Planned& planned, const plan::Solution& soluti
   Bytes largest;
   for (const auto& row : rows) largest = std::max(largest, row.candidate.peak);
   const Unit unit = internal::unit_for(largest);
-  out.line("{}", out.bold(fmt::format("  {:>11}{:>10}{:>12}  {}", "peak " + std::string(unit.name), "step s", "vs fastest",
-                                      "change from plain training")));
+  out.line("{}", out.bold(fmt::format("  {:>11}{:>10}{:>12}  {}", "peak " + std::string(unit.name), "step s",
+                                      "vs fastest", "change from plain training")));
   for (const auto& row : rows) {
-    const std::string verdict = !row.fits ? "over"
-                                : row.best ? "FITS, " + to_string(planned.budget - row.candidate.peak) + " spare" : "fits";
+    const std::string verdict = !row.fits  ? "over"
+                                : row.best ? "FITS, " + to_string(planned.budget - row.candidate.peak) + " spare"
+                                           : "fits";
     out.line("{} {:>11}{:>10.3f}{:>12}  {:<44} {}", row.best ? "▶" : " ", internal::in_unit(row.candidate.peak, unit),
              row.candidate.step_time.count(), row.versus, one_line(row.change, 44), verdict);
   }
@@ -102,7 +105,8 @@ void plan_body(Writer& out, const Planned& planned, const plan::Solution& soluti
 
 void plan_body(Writer& out, const Planned& planned, const plan::Infeasible& infeasible) {
   out.line("{}   ({} plans dry-run, {})",
-           out.verdict("DOES NOT FIT: the smallest plan " + internal::needs(infeasible.smallest.peak, planned.budget), false),
+           out.verdict("DOES NOT FIT: the smallest plan " + internal::needs(infeasible.smallest.peak, planned.budget),
+                       false),
            infeasible.simulated, internal::seconds(planned.elapsed_seconds));
   out.line("{}", planned.budget_given ? "" : "  " + budget_note(false));
   out.line("The floor: {}", plan::describe(infeasible.smallest.plan, planned.modules));
@@ -124,11 +128,13 @@ std::string loss_words(const std::vector<FitSummary::StepLoss>& losses) {
 }
 
 void compare_table(Writer& out, const FitSummary& fit) {
-  out.line("{}", out.bold(fmt::format("{:<20}{:>17}{:>17}{:>17}", "Peak, bytes", "predicted", "measured", "difference")));
+  out.line("{}",
+           out.bold(fmt::format("{:<20}{:>17}{:>17}{:>17}", "Peak, bytes", "predicted", "measured", "difference")));
   const auto row = [&](std::string_view name, Bytes predicted, Bytes measured) {
     const Bytes apart = measured - predicted;
     out.line("  {:<18}{:>17}{:>17}{:>17}", name, with_thousands(predicted.count()), with_thousands(measured.count()),
-             apart.count() == 0 ? "equal" : fmt::format("{}{}", apart.count() > 0 ? "+" : "", with_thousands(apart.count())));
+             apart.count() == 0 ? "equal"
+                                : fmt::format("{}{}", apart.count() > 0 ? "+" : "", with_thousands(apart.count())));
   };
   for (const Category category : internal::display_order()) {
     const Bytes predicted = fit.predicted.categories[category], measured = fit.measured.categories[category];
@@ -167,8 +173,8 @@ std::string text(const Estimate& estimate, bool colour) {
   tensors_table(out, estimate.peak.tensors, estimate.peak.requested);
   if (!estimate.suggestions.empty()) {
     out.blank();
-    out.line("{}", out.bold(fmt::format("{:<46}{:>11}{:>11}  {}", estimate.fits ? "Could be smaller" : "Try first", "peak",
-                                        "step", "result")));
+    out.line("{}", out.bold(fmt::format("{:<46}{:>11}{:>11}  {}", estimate.fits ? "Could be smaller" : "Try first",
+                                        "peak", "step", "result")));
     for (const Suggestion& suggestion : estimate.suggestions) {
       out.line("  {:<44}{:>11}{:>11}  {}{}", one_line(suggestion.change, 44), to_string(suggestion.peak),
                internal::seconds(suggestion.step_seconds), suggestion.fits ? "FITS, " : "no: too much, ",
@@ -190,8 +196,9 @@ std::string text(const Planned& planned, bool colour) {
 std::string text(const FitSummary& fit, bool colour) {
   Writer out(colour);
   const bool equal = fit.predicted.requested == fit.measured.requested;
-  out.line("{}", out.verdict(fmt::format("{}: peak {}, {}", internal::outcome(fit), internal::exact(fit.measured.requested),
-                                         internal::agreement(fit)), equal && !fit.interrupted));
+  out.line("{}", out.verdict(fmt::format("{}: peak {}, {}", internal::outcome(fit),
+                                         internal::exact(fit.measured.requested), internal::agreement(fit)),
+                             equal && !fit.interrupted));
   if (fit.budget) {
     const bool held = fit.measured.requested <= *fit.budget;
     out.line("  hard cap {}: {} {}", to_string(*fit.budget),
@@ -204,9 +211,9 @@ std::string text(const FitSummary& fit, bool colour) {
   out.blank();
   out.line("Loss, held out   {}", loss_words(fit.evaluations));
   out.line("Loss, training   {}", loss_words(fit.steps));
-  out.line("Step             p50 {}, p99 {}, max {}; {:.1f} samples/s; {} in all", internal::seconds(fit.step_seconds.p50),
-           internal::seconds(fit.step_seconds.p99), internal::seconds(fit.step_seconds.max), fit.samples_per_second,
-           internal::seconds(fit.elapsed_seconds));
+  out.line("Step             p50 {}, p99 {}, max {}; {:.1f} samples/s; {} in all",
+           internal::seconds(fit.step_seconds.p50), internal::seconds(fit.step_seconds.p99),
+           internal::seconds(fit.step_seconds.max), fit.samples_per_second, internal::seconds(fit.elapsed_seconds));
   sample_lines(out, fit.sample);
   if (!fit.run_dir.empty()) {
     out.blank();

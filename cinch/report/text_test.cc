@@ -14,7 +14,8 @@ using testing::Not;
 using testing::StartsWith;
 
 TEST(EstimateText, ThatDoesNotFit) {
-  EXPECT_EQ(text(sample_estimate()), R"(DOES NOT FIT: needs 600 MiB, budget 500 MiB: 100 MiB too much   (80 ms, nothing allocated)
+  EXPECT_EQ(text(sample_estimate()),
+            R"(DOES NOT FIT: needs 600 MiB, budget 500 MiB: 100 MiB too much   (80 ms, nothing allocated)
 
 Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward
                                                         bytes        MiB  share
@@ -40,7 +41,8 @@ Next: cinch plan job.toml --budget 500MiB
 }
 
 TEST(PlanText, IsTheFrontierAndThePeak) {
-  EXPECT_EQ(text(sample_planned()), R"(FITS: needs 600 MiB of 640 MiB: 40.0 MiB spare   (31 plans dry-run, optimum proven, 1.90 s)
+  EXPECT_EQ(text(sample_planned()),
+            R"(FITS: needs 600 MiB of 640 MiB: 40.0 MiB spare   (31 plans dry-run, optimum proven, 1.90 s)
 
      peak MiB    step s  vs fastest  change from plain training
         800.0     0.400           -  nothing                                      over
@@ -65,7 +67,9 @@ Next: cinch train job.toml --budget 640MiB
 }
 
 TEST(InfeasibleText, IsTheFloorAndItsTensors) {
-  EXPECT_EQ(text(sample_infeasible()), R"(DOES NOT FIT: the smallest plan needs 600 MiB, budget 100 MiB: 500 MiB too much   (31 plans dry-run, 1.90 s)
+  EXPECT_EQ(
+      text(sample_infeasible()),
+      R"(DOES NOT FIT: the smallest plan needs 600 MiB, budget 100 MiB: 500 MiB too much   (31 plans dry-run, 1.90 s)
 
 The floor: checkpoint 1 of 2 modules
 Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward
@@ -144,7 +148,10 @@ TEST(Text, SaysHowFarPredictionAndMeasurementAreApart) {
   fit.measured.categories[Category::kTemporary] += 8_B;
   fit.divergence = "predicted 4,096 B in blocks.0 aten::clone; recorded nothing.";
   const std::string report = text(fit);
-  EXPECT_THAT(report, StartsWith("TRAINED 300 steps: peak 629,145,608 B, predicted 629,145,600 B, measured 629,145,608 B: 8 B apart\n"));
+  EXPECT_THAT(
+      report,
+      StartsWith(
+          "TRAINED 300 steps: peak 629,145,608 B, predicted 629,145,600 B, measured 629,145,608 B: 8 B apart\n"));
   EXPECT_THAT(report, HasSubstr("+8\n"));
   EXPECT_THAT(report, HasSubstr("first difference: predicted 4,096 B in blocks.0 aten::clone; recorded nothing.\n"));
 }
@@ -166,7 +173,8 @@ TEST(Text, OfAResumedTrainingCountsItsOwnSteps) {
 }
 
 TEST(Text, HasColoursOnlyWhenAsked) {
-  for (const auto& report : {text(sample_estimate()), text(sample_planned()), text(sample_fit())}) EXPECT_THAT(report, Not(HasSubstr("\x1b")));
+  for (const auto& report : {text(sample_estimate()), text(sample_planned()), text(sample_fit())})
+    EXPECT_THAT(report, Not(HasSubstr("\x1b")));
   EXPECT_THAT(text(sample_estimate(), true), StartsWith("\x1b[1;31mDOES NOT FIT"));
   EXPECT_THAT(text(sample_planned(), true), StartsWith("\x1b[1;32mFITS"));
 }
@@ -197,7 +205,8 @@ TEST(Groups, JoinLayersButNotDifferentShapes) {
   const auto tensor = [](const char* name, std::int64_t size) {
     return plan::PeakTensor{Bytes(4 * size), Category::kParameter, name, "", "", {size}, DType::kFloat32};
   };
-  const auto rows = groups({tensor("blocks.0.w", 8), tensor("blocks.1.w", 8), tensor("blocks.2.w", 4), tensor("head", 8)}, 10);
+  const auto rows =
+      groups({tensor("blocks.0.w", 8), tensor("blocks.1.w", 8), tensor("blocks.2.w", 4), tensor("head", 8)}, 10);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "blocks.*.w");
   EXPECT_EQ(rows[0].count, 2u);

@@ -49,17 +49,21 @@ std::string loss_path(const Axes& axes, const std::vector<FitSummary::StepLoss>&
 
 std::string dot(const Axes& axes, const FrontierRow& row) {
   return fmt::format("<circle class=\"dot {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}: {}, {}</title></circle>",
-                     row.best ? "best" : row.fits ? "fits" : "over", axes.x(row.candidate.step_time.count()),
-                     axes.y(static_cast<double>(row.candidate.peak.count())), row.best ? 7 : 5, escape(row.change),
-                     to_string(row.candidate.peak), seconds(row.candidate.step_time.count()));
+                     row.best   ? "best"
+                     : row.fits ? "fits"
+                                : "over",
+                     axes.x(row.candidate.step_time.count()), axes.y(static_cast<double>(row.candidate.peak.count())),
+                     row.best ? 7 : 5, escape(row.change), to_string(row.candidate.peak),
+                     seconds(row.candidate.step_time.count()));
 }
 
 /// The words beside a point; the best one alone has them, so that none covers another.
 std::string point_words(const Axes& axes, const FrontierRow& row) {
   const double x = axes.x(row.candidate.step_time.count()), y = axes.y(static_cast<double>(row.candidate.peak.count()));
   const bool room_left = x > axes.left + 0.25 * (axes.right - axes.left);  // Below and left of the line nothing lies.
-  return fmt::format("<text class=\"strong\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>", room_left ? x - 10 : x + 12,
-                     room_left ? y + 20 : y - 9, room_left ? "end" : "start", escape(one_line(row.change, 60)));
+  return fmt::format("<text class=\"strong\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>",
+                     room_left ? x - 10 : x + 12, room_left ? y + 20 : y - 9, room_left ? "end" : "start",
+                     escape(one_line(row.change, 60)));
 }
 }  // namespace
 
@@ -83,10 +87,12 @@ std::string loss_chart(const FitSummary& fit) {
   if (!fit.evaluations.empty()) svg += fmt::format("<path class=\"held\" d=\"{}\"/>", loss_path(axes, fit.evaluations));
   for (const auto& [step, loss] : fit.evaluations) {
     if (!std::isfinite(loss)) continue;
-    svg += fmt::format("<circle class=\"held-dot\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"><title>step {}: {:.4f}</title></circle>",
-                       axes.x(static_cast<double>(step)), axes.y(loss), step, loss);
+    svg += fmt::format(
+        "<circle class=\"held-dot\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"><title>step {}: {:.4f}</title></circle>",
+        axes.x(static_cast<double>(step)), axes.y(loss), step, loss);
   }
-  std::string legend = "<div class=\"legend\"><span><i class=\"swatch\" style=\"background:var(--accent)\"></i>training</span>";
+  std::string legend =
+      "<div class=\"legend\"><span><i class=\"swatch\" style=\"background:var(--accent)\"></i>training</span>";
   if (!fit.evaluations.empty()) {
     legend += "<span><i class=\"swatch\" style=\"background:var(--gradient)\"></i>held out</span>";
   }
@@ -112,8 +118,8 @@ std::string frontier_chart(const std::vector<FrontierRow>& rows, Bytes budget) {
   svg += byte_axis(axes, unit_for(highest)) + bottom_axis(axes, "seconds a step (predicted)", false);
   if (near) {
     const double y = axes.y(static_cast<double>(budget.count()));
-    svg += fmt::format("<rect class=\"zone\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", axes.left, axes.top,
-                       axes.right - axes.left, std::max(0.0, y - axes.top));
+    svg += fmt::format("<rect class=\"zone\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", axes.left,
+                       axes.top, axes.right - axes.left, std::max(0.0, y - axes.top));
     svg += budget_line(axes, budget);
   }
   // The frontier alone: no other plan is both as fast and as small.

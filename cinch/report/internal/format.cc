@@ -15,7 +15,7 @@ namespace {
 
 using trace::Category;
 
-constexpr std::array kOrder{Category::kParameter, Category::kOptimizerState, Category::kGradient, Category::kBuffer,
+constexpr std::array kOrder{Category::kParameter, Category::kOptimizerState, Category::kGradient,  Category::kBuffer,
                             Category::kInput,     Category::kActivation,     Category::kTemporary, Category::kUnknown};
 static_assert(kOrder.size() == trace::kCategoryCount);
 
@@ -26,8 +26,10 @@ std::size_t sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xC2 && first <= 0xDF ? 2 : (first & 0xF0) == 0xE0 ? 3
-                             : first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+  const std::size_t length = first >= 0xC2 && first <= 0xDF   ? 2
+                             : (first & 0xF0) == 0xE0         ? 3
+                             : first >= 0xF0 && first <= 0xF4 ? 4
+                                                              : 0;
   if (length == 0 || text.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
@@ -67,14 +69,22 @@ std::span<const Category> display_order() { return kOrder; }
 
 std::string_view label(Category category) {
   switch (category) {
-    case Category::kParameter: return "parameters";
-    case Category::kGradient: return "gradients";
-    case Category::kActivation: return "activations";
-    case Category::kOptimizerState: return "optimizer state";
-    case Category::kInput: return "inputs";
-    case Category::kBuffer: return "buffers";
-    case Category::kTemporary: return "temporaries";
-    case Category::kUnknown: break;
+    case Category::kParameter:
+      return "parameters";
+    case Category::kGradient:
+      return "gradients";
+    case Category::kActivation:
+      return "activations";
+    case Category::kOptimizerState:
+      return "optimizer state";
+    case Category::kInput:
+      return "inputs";
+    case Category::kBuffer:
+      return "buffers";
+    case Category::kTemporary:
+      return "temporaries";
+    case Category::kUnknown:
+      break;
   }
   return "unknown";
 }
@@ -88,7 +98,8 @@ Unit unit_for(Bytes largest) {
 }
 
 std::string in_unit(Bytes bytes, const Unit& unit) {
-  const std::string figure = fmt::format("{:.{}f}", std::abs(static_cast<double>(bytes.count())) / unit.bytes, unit.decimals);
+  const std::string figure =
+      fmt::format("{:.{}f}", std::abs(static_cast<double>(bytes.count())) / unit.bytes, unit.decimals);
   const std::size_t point = std::min(figure.find('.'), figure.size());
   return fmt::format("{}{}{}", bytes.count() < 0 ? "-" : "", with_thousands(std::stoll(figure.substr(0, point))),
                      figure.substr(point));
@@ -146,8 +157,7 @@ std::string one_line(std::string_view text, std::size_t width) {
 }
 
 std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -157,7 +167,7 @@ std::string shell_word(const std::string& text) {
 std::string where(const PeakSummary& peak) {
   std::string place = peak.phase == trace::Phase::kInit ? "initialization"
                       : peak.step == 0                  ? std::string(name_of(peak.phase))
-                                       : fmt::format("step {}, {}", peak.step, name_of(peak.phase));
+                                                        : fmt::format("step {}, {}", peak.step, name_of(peak.phase));
   const std::string code = joined(one_line(peak.module, 60), one_line(peak.op, 60));
   return code.empty() ? place : place + ", at " + code;
 }
@@ -174,9 +184,12 @@ std::string needs(Bytes peak, Bytes budget, std::string_view budget_name) {
 
 std::string_view result_of(plan::Equivalence equivalence) {
   switch (equivalence) {
-    case plan::Equivalence::kBitwise: return "same weights";
-    case plan::Equivalence::kReassociated: return "same weights but for rounding";
-    case plan::Equivalence::kLossy: break;
+    case plan::Equivalence::kBitwise:
+      return "same weights";
+    case plan::Equivalence::kReassociated:
+      return "same weights but for rounding";
+    case plan::Equivalence::kLossy:
+      break;
   }
   return "lossy";
 }

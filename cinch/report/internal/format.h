@@ -42,8 +42,8 @@ std::string shell_word(const std::string& text);
 
 /// "step 2, backward, at blocks.5.mlp, aten::gelu_backward"; initialization has no step.
 std::string where(const PeakSummary& peak);
-/// "needs 412 MiB of 500 MiB: 88.0 MiB spare", "needs …, budget …: 215 MiB too much". Exact bytes where the rounded figures
-/// would be equal though the numbers are not.
+/// "needs 412 MiB of 500 MiB: 88.0 MiB spare", "needs …, budget …: 215 MiB too much". Exact bytes where the rounded
+/// figures would be equal though the numbers are not.
 std::string needs(Bytes peak, Bytes budget, std::string_view budget_name = "budget");
 /// "same weights", "same weights but for rounding", "lossy".
 std::string_view result_of(plan::Equivalence equivalence);
@@ -62,8 +62,8 @@ std::vector<TensorGroup> groups(const std::vector<plan::PeakTensor>& tensors, st
 struct FrontierRow {
   plan::Candidate candidate;
   bool best = false, fits = false;
-  std::string change;        ///< "checkpoint 3 of 6 modules"
-  std::string versus;        ///< "+9 %" against the fastest; "-" for it.
+  std::string change;  ///< "checkpoint 3 of 6 modules"
+  std::string versus;  ///< "+9 %" against the fastest; "-" for it.
 };
 std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solution& solution, std::size_t limit);
 

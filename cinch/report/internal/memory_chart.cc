@@ -74,11 +74,12 @@ std::string phases(const Curve& curve, const Axes& axes, const std::vector<Run>&
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const double from = begin_x(curve, axes, runs, i), to = begin_x(curve, axes, runs, i + 1);
     const std::string_view name = name_of(runs[i].phase);
-    svg += fmt::format("<rect class=\"p-{0}\" x=\"{1:.1f}\" y=\"{2:.1f}\" width=\"{3:.1f}\" height=\"{4}\"><title>{0}</title></rect>",
-                       name, from, y, std::max(to - from, 0.3), kStrip);
+    svg += fmt::format(
+        "<rect class=\"p-{0}\" x=\"{1:.1f}\" y=\"{2:.1f}\" width=\"{3:.1f}\" height=\"{4}\"><title>{0}</title></rect>",
+        name, from, y, std::max(to - from, 0.3), kStrip);
     if (to - from > std::max(kLabelled, 6.2 * static_cast<double>(name.size()))) {
-      svg += fmt::format("<text class=\"tiny\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", (from + to) / 2, y + 12,
-                         name);
+      svg += fmt::format("<text class=\"tiny\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>",
+                         (from + to) / 2, y + 12, name);
     }
   }
   double last_label = 0;
@@ -89,11 +90,12 @@ std::string phases(const Curve& curve, const Axes& axes, const std::vector<Run>&
     const double middle = (from + to) / 2;
     const std::string name = runs[i].step == 0 ? "init" : fmt::format("step {}", runs[i].step);
     if (i > 0 && to - from > 6) {
-      svg += fmt::format("<line class=\"cut\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>", from, axes.top,
-                         axes.bottom + 40);
+      svg += fmt::format("<line class=\"cut\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>", from,
+                         axes.top, axes.bottom + 40);
     }
     if (middle - last_label > 52 && (to - from > 24 || runs.size() > 60)) {
-      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", middle, y + kStrip + 17, name);
+      svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", middle, y + kStrip + 17,
+                         name);
       last_label = middle;
     }
     i = end;
@@ -102,14 +104,15 @@ std::string phases(const Curve& curve, const Axes& axes, const std::vector<Run>&
 }
 
 std::string peak_mark(const Curve& curve, const Axes& axes) {
-  const auto highest = std::max_element(curve.points.begin(), curve.points.end(), [](const Point& a, const Point& b) {
-    return a.live.sum() < b.live.sum();
-  });
-  const double x = axes.x(static_cast<double>(highest->event)), y = axes.y(static_cast<double>(highest->live.sum().count()));
+  const auto highest = std::max_element(curve.points.begin(), curve.points.end(),
+                                        [](const Point& a, const Point& b) { return a.live.sum() < b.live.sum(); });
+  const double x = axes.x(static_cast<double>(highest->event)),
+               y = axes.y(static_cast<double>(highest->live.sum().count()));
   const bool at_right = x > (axes.left + axes.right) / 2;
-  return fmt::format("<circle class=\"peak\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\"/>"
-                     "<text class=\"strong\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">peak {}</text>",
-                     x, y, at_right ? x - 11 : x + 11, y + 4, at_right ? "end" : "start", to_string(highest->live.sum()));
+  return fmt::format(
+      "<circle class=\"peak\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\"/>"
+      "<text class=\"strong\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">peak {}</text>",
+      x, y, at_right ? x - 11 : x + 11, y + 4, at_right ? "end" : "start", to_string(highest->live.sum()));
 }
 
 /// What the page's script shows under the pointer: numbers and fixed words only.
@@ -120,7 +123,8 @@ std::string hover_data(const Curve& curve, const Axes& axes) {
     steps.push_back(std::to_string(point.step));
     phase.push_back(std::to_string(static_cast<int>(point.phase)));
   }
-  for (int i = 0; i < trace::kPhaseCount; ++i) phases.push_back(fmt::format("\"{}\"", name_of(static_cast<trace::Phase>(i))));
+  for (int i = 0; i < trace::kPhaseCount; ++i)
+    phases.push_back(fmt::format("\"{}\"", name_of(static_cast<trace::Phase>(i))));
   for (const trace::Category category : display_order()) {
     std::vector<std::int64_t> column;
     for (const Point& point : curve.points) column.push_back(point.live[category].count());
@@ -128,9 +132,10 @@ std::string hover_data(const Curve& curve, const Axes& axes) {
     labels.push_back(fmt::format("\"{}\"", label(category)));
     bytes.push_back(fmt::format("[{}]", fmt::join(column, ",")));
   }
-  return fmt::format("{{\"width\":{},\"x\":[{}],\"steps\":[{}],\"phase\":[{}],\"phases\":[{}],\"labels\":[{}],\"bytes\":[{}]}}", kWidth,
-                     fmt::join(x, ","), fmt::join(steps, ","), fmt::join(phase, ","), fmt::join(phases, ","),
-                     fmt::join(labels, ","), fmt::join(bytes, ","));
+  return fmt::format(
+      "{{\"width\":{},\"x\":[{}],\"steps\":[{}],\"phase\":[{}],\"phases\":[{}],\"labels\":[{}],\"bytes\":[{}]}}",
+      kWidth, fmt::join(x, ","), fmt::join(steps, ","), fmt::join(phase, ","), fmt::join(phases, ","),
+      fmt::join(labels, ","), fmt::join(bytes, ","));
 }
 }  // namespace
 
@@ -151,7 +156,8 @@ std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const 
   axes.x_high = static_cast<double>(std::max<std::size_t>(1, curve.points.back().event));
   axes.y_high = 1.07 * static_cast<double>(highest.count());
   const auto runs = runs_of(curve);
-  std::string svg = open_svg(axes.bottom + 66, "Live bytes over time, stacked by category; peak " + to_string(curve.peak));
+  std::string svg =
+      open_svg(axes.bottom + 66, "Live bytes over time, stacked by category; peak " + to_string(curve.peak));
   svg += byte_axis(axes, unit_for(highest)) + layers(curve, axes) + phases(curve, axes, runs);
   const auto total = [](const Point& point) { return static_cast<double>(point.live.sum().count()); };
   if (other) {
@@ -162,9 +168,11 @@ std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const 
   if (near) svg += budget_line(axes, *budget);
   svg += peak_mark(curve, axes);
   svg += fmt::format("<line class=\"hair\" x1=\"0\" x2=\"0\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", axes.top, axes.bottom);
-  svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">time, in allocations and frees</text></svg>",
-                     (axes.left + axes.right) / 2, axes.bottom + 59);
-  return fmt::format("<figure data-hover=\"1\">{}<div class=\"tip\"></div><script type=\"application/json\">{}</script></figure>", svg,
-                     hover_data(curve, axes));
+  svg +=
+      fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">time, in allocations and frees</text></svg>",
+                  (axes.left + axes.right) / 2, axes.bottom + 59);
+  return fmt::format(
+      "<figure data-hover=\"1\">{}<div class=\"tip\"></div><script type=\"application/json\">{}</script></figure>", svg,
+      hover_data(curve, axes));
 }
 }  // namespace cinch::report::internal

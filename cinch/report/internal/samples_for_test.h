@@ -26,11 +26,12 @@ inline PeakSummary sample_peak() {
   peak.categories[Category::kInput] = 1_MiB;
   peak.categories[Category::kActivation] = 400_MiB;
   peak.categories[Category::kTemporary] = 59_MiB;
-  peak.tensors = {{160_MiB, Category::kActivation, "", "blocks.0.attention", "aten::addmm", {32, 512, 2560}, DType::kFloat32},
-                  {160_MiB, Category::kActivation, "", "blocks.1.attention", "aten::addmm", {32, 512, 2560}, DType::kFloat32},
-                  {59_MiB, Category::kTemporary, "", "blocks.1.mlp", "aten::gelu_backward", {15466496}, DType::kFloat32},
-                  {20_MiB, Category::kParameter, "blocks.0.mlp.weight", "", "", {2048, 2560}, DType::kFloat32},
-                  {20_MiB, Category::kParameter, "blocks.1.mlp.weight", "", "", {2048, 2560}, DType::kFloat32}};
+  peak.tensors = {
+      {160_MiB, Category::kActivation, "", "blocks.0.attention", "aten::addmm", {32, 512, 2560}, DType::kFloat32},
+      {160_MiB, Category::kActivation, "", "blocks.1.attention", "aten::addmm", {32, 512, 2560}, DType::kFloat32},
+      {59_MiB, Category::kTemporary, "", "blocks.1.mlp", "aten::gelu_backward", {15466496}, DType::kFloat32},
+      {20_MiB, Category::kParameter, "blocks.0.mlp.weight", "", "", {2048, 2560}, DType::kFloat32},
+      {20_MiB, Category::kParameter, "blocks.1.mlp.weight", "", "", {2048, 2560}, DType::kFloat32}};
   peak.steps = {{0, 40_MiB}, {1, 560_MiB}, {2, 600_MiB}};
   return peak;
 }
@@ -38,7 +39,8 @@ inline PeakSummary sample_peak() {
 /// Initialization and two steps, each rising and falling; the peak is sample_peak()'s.
 inline Curve sample_curve() {
   Curve curve;
-  const auto add = [&](std::uint32_t step, Phase phase, Bytes state, Bytes gradients, Bytes activations, Bytes temporaries) {
+  const auto add = [&](std::uint32_t step, Phase phase, Bytes state, Bytes gradients, Bytes activations,
+                       Bytes temporaries) {
     Curve::Point point{step, phase, {}, curve.points.size() * 10};
     point.live[Category::kParameter] = 40_MiB;
     point.live[Category::kOptimizerState] = state;
@@ -98,7 +100,9 @@ inline Planned sample_planned() {
   plan::Solution solution;
   solution.unconstrained = {plan::Plan{}, 800_MiB, plan::Seconds(0.4)};
   solution.best = {sample_plan(), 600_MiB, plan::Seconds(0.45)};
-  solution.frontier = {{divided, 250_MiB, plan::Seconds(0.6)}, {both, 320_MiB, plan::Seconds(0.5)}, solution.best,
+  solution.frontier = {{divided, 250_MiB, plan::Seconds(0.6)},
+                       {both, 320_MiB, plan::Seconds(0.5)},
+                       solution.best,
                        solution.unconstrained};
   solution.simulated = 31;
   planned.result = solution;

@@ -73,12 +73,12 @@ std::string advice_for(const Problem& problem, const Candidate& smallest, const 
                      to_string(smallest.peak - problem.budget), to_string(problem.budget), helps);
 }
 
-Infeasible explain(const Problem& problem, const Simulate& simulate, const internal::Search& search) {
+Infeasible explain(const Problem& problem, const Simulate& simulate, const internal::Search& search, bool cut) {
   Infeasible result;
   result.smallest = search.smallest();
   const trace::Trace trace = simulate(result.smallest.plan);
   result.tensors = peak_tensors(trace, kFloorTensors);
-  result.advice = advice_for(problem, result.smallest, trace, search.cut());
+  result.advice = advice_for(problem, result.smallest, trace, cut);
   result.simulated = search.candidates().size();
   return result;
 }
@@ -122,8 +122,9 @@ std::variant<Solution, Infeasible> solve(const Problem& problem, const CostModel
   internal::Search search(problem, costs, simulate, options);
   search.find_fastest();
   if (search.fastest_fitting() == nullptr) {
+    const bool cut = search.cut();
     search.find_smallest();
-    if (search.fastest_fitting() == nullptr) return explain(problem, simulate, search);
+    if (search.fastest_fitting() == nullptr) return explain(problem, simulate, search, cut);
   }
   search.fill_frontier();
   return report(problem, search);

@@ -57,10 +57,13 @@ struct Solution {
   std::vector<Candidate> frontier;     ///< Pareto-optimal over all that were dry-run, by rising peak.
   Candidate unconstrained;             ///< The default plan.
   std::size_t simulated = 0;           ///< Plans dry-run.
-  /// best.step_time is at most (1+gap) × any other fitting plan that the search could have met. 0: all were covered.
+  /// best.step_time is at most (1+gap) × any other fitting plan's that the search could have met (its micro-batch sizes,
+  /// any set of modules). 0: all were covered, by simulation or by a bound. Ties of up to 0.1 %, where the plan that
+  /// changes less is preferred, count in it. Infinite if time ran out and no bound is known.
   double gap = 0;
 };
-/// No plan fits. `smallest` has the least peak over all of them (the floor); `tensors` are what is live there.
+/// No plan fits. `smallest` has the least peak over all of them (the floor; `advice` says if time ran out before that was
+/// sure); `tensors` are what is live there.
 struct Infeasible {
   Candidate smallest;
   std::vector<PeakTensor> tensors;

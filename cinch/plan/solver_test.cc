@@ -1,5 +1,6 @@
 #include "cinch/plan/solver.h"
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -244,14 +245,13 @@ TEST(Solver, FindsTheBestOfAllPlansOrSaysByHowMuchItMayMiss) {
   EXPECT_LT(simulated, plans);
 }
 
-TEST(Solver, AMicroBatchSizeAndACheckpointCountForEqualBlocks) {
+TEST(Solver, OfEqualBlocksItTakesAsManyAsAreNeededWithoutTryingThemOneByOne) {
   const Chain chain = even_chain(24, 8);
   const Simulate simulate = simulate_of(chain);
   const Bytes plain = trace::Timeline(simulate({})).peak().bytes;
   Problem problem = problem_of(chain, plain - 8_B * 1000 * 5);
   problem.may_divide_batch = false;
   const Solution solution = std::get<Solution>(solve(problem, costs(), simulate));
-  // Each block checkpointed frees its 8000 bytes: five do, and which five is not tried one by one.
   EXPECT_EQ(checkpointed(solution.best.plan), 6u) << "five free 40000 bytes but 16 each for the generator's state";
   EXPECT_EQ(solution.gap, 0);
   EXPECT_LT(solution.simulated, 20u);
@@ -332,6 +332,19 @@ TEST(Solver, AModelWithoutModulesIsPlannedByMicroBatchesAlone) {
   problem.budget = trace::Timeline(simulate_of(chain)({.micro_batch_size = 4, .activations = {}})).peak().bytes;
   const auto solution = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
   EXPECT_EQ(solution.best.plan.micro_batch_size, 4);
+}
+
+TEST(Solver, TheOrderInWhichModulesAreNamedDoesNotMatter) {
+  std::mt19937 random(21);
+  const Chain chain = random_chain(random, 6);
+  Problem problem = problem_of(chain, {});
+  const auto all = all_plans(chain, problem);
+  problem.budget = Bytes((least_peak(all).count() + all.front().peak.count()) / 2);
+  const double least = fastest(all, problem.budget)->step_time.count();
+  std::ranges::shuffle(problem.modules, random);
+  const auto solution = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
+  EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + 2e-6));
+  EXPECT_LE(solution.gap, internal::kTie);
 }
 
 TEST(Solver, EqualTimesGoToThePlanThatChangesLess) {

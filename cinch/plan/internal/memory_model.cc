@@ -1,6 +1,7 @@
 #include "cinch/plan/internal/memory_model.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace cinch::plan::internal {
 namespace {
@@ -134,6 +135,18 @@ MemoryModel::MadeBy MemoryModel::made_in_forward(const trace::Trace& trace) cons
     list.push_back({event.bytes.count(), place.micro_batch, false, false, event.allocation});
   }
   return made;
+}
+
+std::vector<std::size_t> MemoryModel::forward_order() const {
+  std::vector<trace::AllocationId> first(modules_.size(), trace::kNoAllocation);
+  for (const auto& [key, list] : plain_) {
+    trace::AllocationId& of_module = first[static_cast<std::size_t>(key.second)];
+    of_module = std::min(of_module, list.front().id);
+  }
+  std::vector<std::size_t> order(modules_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::less(), [&](std::size_t k) { return first[k]; });
+  return order;
 }
 
 // For each of `plain` the position of the same allocation in `other`; empty if they do not agree. A checkpointed forward

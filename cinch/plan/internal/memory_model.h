@@ -52,6 +52,9 @@ class MemoryModel {
   /// Takes the moments of a trace into the bounds. After all learn_kept().
   void add(const trace::Trace& trace, const Selection& selection);
 
+  /// Modules in the order in which a step's forward reaches them; those it never reaches last.
+  std::vector<std::size_t> forward_order() const;
+
   const std::vector<Moment>& moments() const { return moments_; }
 
  private:

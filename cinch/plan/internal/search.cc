@@ -7,7 +7,8 @@
 namespace cinch::plan::internal {
 namespace {
 constexpr std::size_t kMostSizes = 16;         // Micro-batch sizes.
-constexpr std::size_t kMostTries = 64;         // Sets simulated for one micro-batch size and one budget.
+constexpr std::size_t kMostTries = 64;         // Sets simulated for one micro-batch size and one budget,
+constexpr std::size_t kMostFloorTries = 16;    // and where no more than the floor's last bytes are at stake.
 constexpr int kFrontierSteps = 4;              // Budgets between all and nothing checkpointed that are filled in.
 constexpr double kRounding = 1e-6;             // Relative differences of time below it are none.
 constexpr double kShareForDivisions = 0.5;     // Of the time limit, for a first look at all micro-batch sizes.
@@ -89,10 +90,11 @@ void Search::prepare(Division& division) {
   if (division.memory != nullptr) return;
   const std::size_t n = modules_.size();
   const Selection none(n), all(n, true);
-  Selection even(n), odd(n);
-  for (std::size_t k = 0; k < n; ++k) (k % 2 == 0 ? even : odd)[k] = true;
   const trace::Trace plain = run(division, none);
   auto memory = std::make_unique<MemoryModel>(modules_, plain);
+  Selection even(n), odd(n);
+  const std::vector<std::size_t> order = memory->forward_order();
+  for (std::size_t i = 0; i < n; ++i) (i % 2 == 0 ? even : odd)[order[i]] = true;
   const trace::Trace with_even = run(division, even);
   memory->learn_kept(with_even, even);
   if (n > 1) {
@@ -122,7 +124,7 @@ void Search::cut_at(Division& division, double seconds_above_plain) {
   division.bound = std::min(division.bound, division.plain_time + Seconds(seconds_above_plain));
 }
 
-bool Search::search(Division& division, Bytes budget, Seconds time_limit) {
+bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::size_t most_tries) {
   if (!problem_.may_checkpoint || modules_.size() == 0) return false;
   if (division.memory == nullptr) {
     if (out_of_time()) {
@@ -146,7 +148,7 @@ bool Search::search(Division& division, Bytes budget, Seconds time_limit) {
                                         .tried = &division.tried});
     division.cut = false;  // What an earlier pass left open, this one decides.
     division.bound = kNever;
-    const bool give_up = cover.cheapest && (tries == kMostTries || out_of_time());
+    const bool give_up = cover.cheapest && (tries == most_tries || out_of_time());
     if (give_up || !cover.complete) cut_at(division, cover.bound);
     if (give_up || !cover.cheapest) return false;
     const trace::Trace trace = run(division, *cover.cheapest);
@@ -169,13 +171,13 @@ void Search::find_fastest() {
       const Candidate* best = fastest_fitting();
       const Seconds limit = best == nullptr ? kNever : best->step_time;
       if (division->plain_time >= limit * (1 - kRounding)) break;
-      if (!search(*division, problem_.budget, limit)) break;
+      if (!search(*division, problem_.budget, limit, kMostTries)) break;
     }
   }
   for (Division& division : divisions_) {  // Those there was no time for, if they are needed.
     if (division.seen || fastest_fitting() != nullptr || out_of_time()) continue;
     see(division);
-    search(division, problem_.budget, kNever);
+    search(division, problem_.budget, kNever, kMostTries);
   }
 }
 
@@ -183,7 +185,7 @@ void Search::find_smallest() {
   for (auto division = divisions_.rbegin(); division != divisions_.rend(); ++division) {
     if (out_of_time()) return;
     see(*division);
-    while (search(*division, smallest().peak - Bytes(1), kNever)) {
+    while (search(*division, smallest().peak - Bytes(1), kNever, kMostFloorTries)) {
     }
   }
 }

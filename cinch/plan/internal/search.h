@@ -67,7 +67,7 @@ class Search {
   void learn_costs(Division& division, const trace::Trace& all);
   // Simulates sets that `budget` may allow, cheapest first, until one fits or none is left that takes less than
   // `time_limit`. True if one fits.
-  bool search(Division& division, Bytes budget, Seconds time_limit);
+  bool search(Division& division, Bytes budget, Seconds time_limit, std::size_t most_tries);
   void cut_at(Division& division, double seconds_above_plain);
 
   const Problem& problem_;

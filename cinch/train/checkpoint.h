@@ -24,8 +24,8 @@ namespace cinch::train {
 struct CheckpointState {
   std::int64_t step = 0;       ///< Steps done.
   std::uint64_t seed = 0;
-  std::string data_position;   ///< data::Source::state().
-  std::string plan, job;       ///< As TOML.
+  std::string data_position{};  ///< data::Source::state().
+  std::string plan{}, job{};   ///< As TOML.
 };
 
 /// Parameters and buffers by module path; one that is tied counts once, under its first name. Views, not copies.

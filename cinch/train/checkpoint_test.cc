@@ -204,7 +204,7 @@ TEST_F(CheckpointTest, ADiskThatFillsLeavesTheOldCheckpointAndNoRubbish) {
     EXPECT_EQ(bytes_of(run_ / "checkpoints" / "step-2" / "weights.safetensors"), old);
     // Renamed already: then it is whole.
     const bool whole = fs::exists(run_ / "checkpoints" / "step-3");
-    EXPECT_THAT(names(), whole ? ElementsAre("step-2", "step-3") : ElementsAre("step-2")) << fail_at;
+    EXPECT_EQ(names(), whole ? std::vector<std::string>({"step-2", "step-3"}) : std::vector<std::string>({"step-2"}));
     Session other(job_, {});
     load_checkpoint(*newest_checkpoint(run_), other);
     fs::remove_all(run_ / "checkpoints" / "step-3");

@@ -47,6 +47,11 @@ report::FitSummary fit_until(const job::Job& job, std::int64_t step, bool resume
               .on_progress = [&](const Progress& progress) { if (progress.step == step) stop.request_stop(); },
               .stop = stop.get_token()});
 }
+plan::Plan micro_batched(std::int64_t size) {
+  plan::Plan plan;
+  plan.micro_batch_size = size;
+  return plan;
+}
 template <class Exception>
 std::string refusal(const std::function<void()>& action) {
   try {
@@ -80,7 +85,7 @@ TEST(Fit, PredictsWhatItMeasures) {
 
 TEST(Fit, AMicroBatchedPlanIsPredictedToo) {
   const TestFolder folder;
-  const report::FitSummary summary = fit(small_gpt(folder, folder / "run"), {.micro_batch_size = 3});
+  const report::FitSummary summary = fit(small_gpt(folder, folder / "run"), micro_batched(3));
   EXPECT_EQ(summary.divergence, std::nullopt);
   EXPECT_EQ(summary.measured.requested, summary.predicted.requested);
 }
@@ -98,7 +103,7 @@ TEST(Fit, FillsItsFolder) {
   const TestFolder folder;
   const fs::path run = folder / "deep" / "run";
   const job::Job job = small_mlp(run);
-  fit(job, {.micro_batch_size = 2});
+  fit(job, micro_batched(2));
   EXPECT_EQ(job::to_toml(job::load(run / "job.toml")), job::to_toml(job));
   EXPECT_EQ(plan::load_plan(run / "plan.toml").micro_batch_size, 2);
   EXPECT_TRUE(fs::exists(run / "checkpoints" / "step-4"));

@@ -38,10 +38,10 @@ struct Progress {
   double samples_per_second = 0, seconds_left = 0;
 };
 struct FitOptions {
-  std::optional<Bytes> cap;
+  std::optional<Bytes> cap{};
   bool resume = false;                   ///< From the newest whole checkpoint of job.train.run_dir. UsageError if none.
-  std::function<void(const Progress&)> on_progress;  ///< Training thread; keep it short.
-  std::stop_token stop;                  ///< Saves after the running step, and leaves.
+  std::function<void(const Progress&)> on_progress{};  ///< Training thread; keep it short.
+  std::stop_token stop{};                ///< Saves after the running step, and leaves.
 };
 /// Trains, and sets what was predicted beside what was measured. Checkpoints are written to a temporary folder, synced,
 /// renamed. Throws OutOfMemoryError, DataError, IoError; Error naming the step for a loss that is not finite.

@@ -28,6 +28,7 @@ using trace::PhaseScope;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kSampleBytes = 400;
+constexpr std::int64_t kNothing = -1;  ///< As a step: before all.
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -114,15 +115,13 @@ class Fit {
   report::FitSummary run() {
     restore();
     train();
-    const trace::Trace measured = recording_.kept();
+    trace::Trace measured = recording_.kept();  // Without the sample, which no prediction has.
     if (!summary_.interrupted) write_sample();
-    summarize(measured);
+    summarize(std::move(measured));
     return std::move(summary_);
   }
 
  private:
-  using Losses = std::vector<report::FitSummary::StepLoss>;
-
   /// Before anything is computed: the lock, and what to resume from.
   std::optional<fs::path> begin(const job::Job& job, const FitOptions& options) {
     set_threads(job.train.threads);
@@ -146,11 +145,11 @@ class Fit {
     const fs::path run_dir = job_.train.run_dir;
     write_file(run_dir / "job.toml", job::to_toml(job_));
     write_file(run_dir / "plan.toml", plan::to_toml(plan_));
-    log_.emplace(run_dir, start_, summary_.steps, summary_.evaluations);
+    log_.emplace(run_dir, checkpoint_ ? start_ : kNothing, summary_.steps, summary_.evaluations);
   }
 
   void train() {
-    if (held_out_ && start_ == 0) append({.evaluation = evaluate(0)});
+    if (held_out_ && !checkpoint_) append({.evaluation = evaluate(0)});
     for (std::int64_t step = start_ + 1; step <= job_.train.steps; ++step) {
       if (options_.stop.stop_requested()) break;
       const LogLine line = train_step(step);
@@ -252,7 +251,7 @@ class Fit {
     summary_.measured = report::summarize_peak(measured);
     summary_.predicted_curve = report::thin(predicted_);
     summary_.measured_curve = report::thin(measured);
-    if (start_ == 0) {
+    if (!checkpoint_) {
       summary_.divergence = trace::compare_phase_ends(comparable_part(predicted_, measured), measured);
     }
     note_later_peak();
@@ -303,7 +302,7 @@ class Fit {
   record::Recorder recorder_;
   Session session_;                      ///< After the recorder: its tensors go first.
   std::optional<RunLog> log_;
-  std::int64_t saved_ = -1;              ///< The step of the last checkpoint.
+  std::int64_t saved_ = kNothing;            ///< The step of the last checkpoint.
   std::vector<double> seconds_;          ///< Of each step of this run.
   double seconds_sum_ = 0;
   report::FitSummary summary_;

@@ -36,8 +36,8 @@ struct LogLine {
 
 class RunLog {
  public:
-  /// Opens `run_dir`/log.jsonl to append. Lines after `step`, and whatever a killed process left half written, are cut off;
-  /// what the others say is appended to `losses` and `evaluations`. Throws IoError.
+  /// Opens `run_dir`/log.jsonl to append. Lines after `step` (-1: all), and whatever a killed process left half written,
+  /// are cut off; what the others say is appended to `losses` and `evaluations`. Throws IoError.
   RunLog(const std::filesystem::path& run_dir, std::int64_t step, std::vector<report::FitSummary::StepLoss>& losses,
          std::vector<report::FitSummary::StepLoss>& evaluations);
   ~RunLog();

@@ -11,6 +11,7 @@
 // Includes no LibTorch header.
 
 #include <memory>
+#include <vector>
 
 #include "cinch/device/device_spec.h"
 #include "cinch/trace/sink.h"
@@ -36,8 +37,12 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
- private:
+  /// Allocations of tensors that were made before and met in this run: each an event where it was first met.
+  std::vector<trace::AllocationId> existing() const;
+
   struct State;
+
+ private:
   std::unique_ptr<State> state_;
 };
 

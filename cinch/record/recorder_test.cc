@@ -36,14 +36,14 @@ TEST(Recorder, TensorsMadeBeforeAndAfterAreLeftAlone) {
   at::Tensor kept;
   {
     Recorder recorder(trace);
-    before = {};
+    before = at::Tensor();
     EXPECT_EQ(recorder.live(), 0_B);
     kept = at::empty({10});
     EXPECT_EQ(recorder.live(), 40_B);
   }
   trace::Trace second;
   Recorder recorder(second);
-  kept = {};  // of an earlier recorder
+  kept = at::Tensor();  // of an earlier recorder
   EXPECT_EQ(recorder.live(), 0_B);
   EXPECT_EQ(second.events().size(), 0u);
 }
@@ -69,7 +69,7 @@ TEST(Recorder, TheCapRefusesOneByteTooMuchAndNothingElse) {
     EXPECT_EQ(error.live_by_category().sum(), 4096_B);
     EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr("1 B would have to go"));
   }
-  b = {};
+  b = at::Tensor();
   EXPECT_NO_THROW(at::empty({512}));
   EXPECT_EQ(trace.events()[3].action, trace::Action::kOom);
 }
@@ -104,7 +104,7 @@ TEST(Recorder, BackwardBelongsToTheModuleOfTheForwardOp) {
   const std::string first = "first", second = "second";
   {
     Recorder recorder(trace);
-    auto x = at::ones({100}, at::TensorOptions().requires_grad(true));
+    auto x = at::ones({100}).set_requires_grad(true);
     at::Tensor y;
     {
       trace::PhaseScope phase(trace::Phase::kForward, 1);

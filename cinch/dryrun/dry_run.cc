@@ -1,0 +1,68 @@
+#include "cinch/dryrun/dry_run.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+
+#include <atomic>
+
+#include "cinch/dryrun/internal/fake.h"
+#include "cinch/dryrun/internal/state.h"
+
+namespace cinch::dryrun {
+namespace {
+std::atomic<DryRun::State*> g_active{nullptr};
+
+at::Tensor default_generator_state() {
+  record::Muted muted;
+  return at::detail::getDefaultCPUGenerator().get_state();
+}
+}  // namespace
+
+DryRun::State* DryRun::State::active() noexcept { return g_active; }
+
+DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& /*device: the CPU is the one there is*/)
+    : producer(sink, record::internal::make_header(trace::TraceHeader::Source::kDryRun, at::get_num_threads()), {}),
+      generator_state(default_generator_state()),
+      intercept(c10::DispatchKeySet(c10::DispatchKey::Fake)) {
+  internal::install_fallback();
+  g_active = this;
+}
+
+DryRun::State::~State() {
+  g_active = nullptr;
+  for (auto& [impl, leaf] : leaves)
+    if (leaf.tensor.grad().defined() && is_fake(leaf.tensor.grad())) leaf.tensor.mutable_grad() = leaf.grad;
+  record::Muted muted;
+  c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(generator_state);
+}
+
+void DryRun::State::meet(const at::Tensor& tensor) {
+  if (is_fake(tensor) || record::allocation_of(tensor)) return;
+  if (tensor.is_leaf() && tensor.requires_grad())
+    leaves.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, tensor.grad()});
+  const auto* impl = tensor.storage().unsafeGetStorageImpl();
+  if (impl->nbytes() == 0 || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+  auto [slot, fresh] = existing.try_emplace(impl, Existing{tensor.storage(), {}});
+  if (!fresh) return;
+  auto& tag = slot->second.tag;
+  record::internal::tell_allocated(Bytes(static_cast<std::int64_t>(impl->nbytes())), tag);
+  producer.label(tag, tensor.requires_grad() ? trace::Category::kParameter : trace::Category::kInput, "");
+  producer.tensor(tag.id, internal::info_of(tensor));
+}
+
+DryRun::DryRun(trace::Sink& sink, const device::DeviceSpec& device) : state_(new State(sink, device)) {}
+DryRun::~DryRun() = default;
+
+std::vector<trace::AllocationId> DryRun::existing() const {
+  std::vector<trace::AllocationId> ids;
+  for (const auto& [impl, existing] : state_->existing) ids.push_back(existing.tag.id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+bool is_fake(const at::Tensor& tensor) noexcept {
+  return tensor.defined() && tensor.key_set().has(c10::DispatchKey::Fake);
+}
+}  // namespace cinch::dryrun

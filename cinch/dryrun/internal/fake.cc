@@ -1,0 +1,102 @@
+#include "cinch/dryrun/internal/fake.h"
+
+#include <c10/core/DispatchKeySet.h>
+#include <sys/mman.h>
+
+#include <memory>
+
+#include "cinch/core/error.h"
+#include "cinch/record/internal/listener.h"
+
+namespace cinch::dryrun::internal {
+namespace {
+using record::internal::AllocationTag;
+
+void release_fake(void* context) {
+  std::unique_ptr<AllocationTag> tag(static_cast<AllocationTag*>(context));
+  record::internal::tell_freed(*tag);
+}
+
+struct Pages {
+  void* address;
+  std::size_t bytes;
+};
+void release_pages(void* context) {
+  std::unique_ptr<Pages> pages(static_cast<Pages*>(context));
+  munmap(pages->address, pages->bytes);
+}
+
+at::Tensor with_layout(const at::Tensor& layout, c10::Storage storage, c10::DispatchKeySet keys) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, layout.dtype());
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(layout.sizes(), layout.strides(), layout.storage_offset());
+  if (layout.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  return tensor;
+}
+
+c10::Storage storage_over(c10::DataPtr memory, std::size_t bytes) {
+  return c10::Storage(c10::Storage::use_byte_size_t{}, bytes, std::move(memory), nullptr, /*resizable=*/false);
+}
+}  // namespace
+
+DType dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat: return DType::kFloat32;
+    case at::kBFloat16: return DType::kBFloat16;
+    case at::kHalf: return DType::kFloat16;
+    case at::kDouble: return DType::kFloat64;
+    case at::kLong: return DType::kInt64;
+    case at::kInt: return DType::kInt32;
+    case at::kShort: return DType::kInt16;
+    case at::kChar: return DType::kInt8;
+    case at::kByte: return DType::kUInt8;
+    case at::kBool: return DType::kBool;
+    case at::kComplexFloat: return DType::kComplex64;
+    case at::kComplexDouble: return DType::kComplex128;
+    default: throw UnsupportedError(std::string("tensors of type ") + c10::toString(type));
+  }
+}
+
+trace::TensorInfo info_of(const at::Tensor& tensor) { return {dtype_of(tensor.scalar_type()), tensor.sizes().vec()}; }
+
+c10::DataPtr allocate_fake(Bytes bytes) {
+  const c10::Device cpu(c10::DeviceType::CPU);
+  if (bytes == Bytes()) return {nullptr, cpu};
+  record::internal::set_fake_deleter(&release_fake);
+  auto tag = std::make_unique<AllocationTag>();
+  record::internal::tell_allocated(bytes, *tag);
+  return {nullptr, tag.release(), &release_fake, cpu};
+}
+
+c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes) {
+  auto storage = storage_over(std::move(memory), bytes);
+  if (bytes > 0)  // The name says more than it does: it makes every access to the data throw this.
+    storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "a tensor of a dry run has no data; build small inputs with at::tensor(), larger ones before the dry run");
+  return storage;
+}
+
+at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage) {
+  return with_layout(layout, std::move(storage), c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::Fake}));
+}
+
+at::Tensor make_meta(const at::Tensor& layout, c10::Storage storage) {
+  return with_layout(layout, std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta));
+}
+
+c10::Storage make_meta_storage(std::size_t bytes) {
+  return storage_over(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)), bytes);
+}
+
+c10::Storage make_stand_in_storage(std::size_t bytes) {
+  const c10::Device cpu(c10::DeviceType::CPU);
+  if (bytes == 0) return storage_over(c10::DataPtr(nullptr, cpu), 0);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) throw Error("the system maps no " + std::to_string(bytes) + " bytes of zero pages");
+  return storage_over({address, new Pages{address, bytes}, &release_pages, cpu}, bytes);
+}
+
+at::Tensor make_stand_in(const at::Tensor& layout, c10::Storage storage) {
+  return with_layout(layout, std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU));
+}
+}  // namespace cinch::dryrun::internal

@@ -1,0 +1,35 @@
+#pragma once
+// What one call of a kernel does to memory: the allocations and frees inside it, and where its outputs lie.
+// Made from a rule, or by a probe; played by the fallback.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/stack.h>
+
+#include "cinch/core/bytes.h"
+
+namespace cinch::dryrun::internal {
+
+struct KernelScript {
+  struct Step {
+    bool allocates;
+    std::size_t index;  ///< Of the allocation, dense from 0.
+    Bytes bytes;
+  };
+  std::vector<Step> steps;
+  /// As the kernel returned them, their tensors over other storages.
+  std::vector<c10::IValue> outputs;
+  /// Where an output tensor lies, in the order of for_each_tensor over `outputs`.
+  struct Place {
+    enum class Kind : std::uint8_t { kArgument, kViewOfArgument, kAllocation } kind;
+    std::size_t index;  ///< Of the argument tensor in the order of for_each_tensor, or of the allocation.
+  };
+  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);  ///< An allocation of 0 bytes.
+  std::vector<Place> places;
+
+  Bytes peak() const;  ///< Above what was live when the call began.
+  Bytes kept() const;  ///< Live when it returns.
+};
+}  // namespace cinch::dryrun::internal

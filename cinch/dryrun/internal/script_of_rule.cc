@@ -1,0 +1,89 @@
+#include "cinch/dryrun/internal/script_of_rule.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <unordered_map>
+
+#include "cinch/core/error.h"
+#include "cinch/dryrun/internal/call_values.h"
+
+namespace cinch::dryrun::internal {
+namespace {
+
+std::size_t written_argument(const c10::OperatorHandle& op) {
+  const auto& all = op.schema().arguments();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].alias_info() != nullptr && all[i].alias_info()->isWrite()) return i;
+  throw UsageError("op " + c10::toString(op.operator_name()) + " writes no argument: its rule cannot be in place");
+}
+
+torch::jit::Stack layouts(const OpRule& rule, const OpArguments& arguments, const Twins& twins) {
+  const c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
+  const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  if (rule.kind == OpRule::Kind::kInPlace) return {twins.stack()[written_argument(arguments.op())]};
+  torch::jit::Stack stack;
+  if (rule.shape) {
+    for (auto& tensor : rule.shape(arguments)) stack.emplace_back(std::move(tensor));
+    return stack;
+  }
+  stack = twins.stack();
+  arguments.op().redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  return stack;
+}
+
+/// A shape that an op gives its argument in place (squeeze_, resize_ to no more memory).
+void copy_new_layouts(const Twins& twins, const OpArguments& arguments) {
+  for (std::size_t i = 0; i < twins.twins().size(); ++i) {
+    const auto& twin = twins.twins()[i];
+    const auto& original = twins.originals()[i];
+    if (twin.storage().nbytes() > original.storage().nbytes())
+      throw UnsupportedError("op " + c10::toString(arguments.op().operator_name()) +
+                                 " lets an argument grow in place: its memory cannot be predicted",
+                             "make the result anew instead of writing into a smaller tensor");
+    if (twin.sizes() != original.sizes() || twin.strides() != original.strides())
+      original.unsafeGetTensorImpl()->set_sizes_and_strides(twin.sizes(), twin.strides(), twin.storage_offset());
+  }
+}
+
+class ScriptWriter {
+ public:
+  std::size_t allocate(Bytes bytes) {
+    script_.steps.push_back({true, next_, bytes});
+    return next_++;
+  }
+  void allocate_scratch(const std::vector<Bytes>& all) {
+    for (const auto bytes : all)
+      if (bytes > Bytes()) scratch_.push_back({false, allocate(bytes), bytes});
+  }
+  void place(const at::Tensor& output, const Twins& twins) {
+    using Kind = KernelScript::Place::Kind;
+    if (const auto place = twins.place_of(output)) return script_.places.push_back(*place);
+    const auto bytes = Bytes(static_cast<std::int64_t>(output.storage().nbytes()));
+    auto [slot, fresh] = outputs_.try_emplace(output.storage().unsafeGetStorageImpl(), KernelScript::kNothing);
+    if (fresh && bytes > Bytes()) slot->second = allocate(bytes);
+    script_.places.push_back({Kind::kAllocation, slot->second});
+  }
+  KernelScript finish(std::vector<c10::IValue> outputs) {
+    script_.steps.insert(script_.steps.end(), scratch_.begin(), scratch_.end());
+    script_.outputs = std::move(outputs);
+    return std::move(script_);
+  }
+
+ private:
+  KernelScript script_;
+  std::vector<KernelScript::Step> scratch_;  ///< Their frees.
+  std::unordered_map<const c10::StorageImpl*, std::size_t> outputs_;
+  std::size_t next_ = 0;
+};
+}  // namespace
+
+KernelScript script_of_rule(const OpRule& rule, const OpArguments& arguments, const Twins& twins) {
+  auto outputs = layouts(rule, arguments, twins);
+  copy_new_layouts(twins, arguments);
+  ScriptWriter writer;
+  if (rule.scratch_before) writer.allocate_scratch(rule.scratch_before(arguments));
+  for (const auto& value : outputs) for_each_tensor(value, [&](const at::Tensor& tensor) { writer.place(tensor, twins); });
+  if (rule.scratch) writer.allocate_scratch(rule.scratch(arguments));
+  return writer.finish(std::move(outputs));
+}
+}  // namespace cinch::dryrun::internal

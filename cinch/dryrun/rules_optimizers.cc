@@ -1,0 +1,15 @@
+// What optimizers call: fused steps write in place, foreach ops are loops over their tensors.
+#include "cinch/dryrun/internal/rule_table.h"
+
+namespace cinch::dryrun::internal {
+namespace {
+std::vector<at::Tensor> nothing(const OpArguments&) { return {}; }
+}  // namespace
+
+void add_optimizer_rules(RuleTable& table) {
+  table.add_all("_fused_adamw_ _fused_adam_ _fused_sgd_ _fused_adagrad_", {.kind = OpRule::Kind::kShape, .shape = nothing});
+  table.add_all("_foreach_add _foreach_add_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_ _foreach_norm _foreach_sub_ "
+                "_foreach_sqrt _foreach_addcmul_ _foreach_addcdiv_ _foreach_lerp_ _foreach_zero_ _foreach_copy_",
+                {.kind = OpRule::Kind::kDecompose});
+}
+}  // namespace cinch::dryrun::internal

@@ -1,0 +1,33 @@
+// Views, factories, copies.
+#include "cinch/dryrun/internal/rule_table.h"
+
+namespace cinch::dryrun::internal {
+namespace {
+
+/// ATen/native/Copy.cpp, copy_transpose_valid(): a 2-d transposed source goes through one 60 × 60 tile.
+std::vector<Bytes> copy_scratch(const OpArguments& arguments) {
+  const auto to = arguments.tensor(0), from = arguments.tensor(1);
+  const bool transposes = to.is_contiguous() && from.numel() != 0 && from.dim() == 2 && from.stride(0) == 1 &&
+                          from.stride(1) == from.size(0) && to.scalar_type() == from.scalar_type() &&
+                          from.numel() >= 60 * 60 && to.sizes() == from.sizes();
+  if (!transposes) return {};
+  return {bytes_of(60 * 60, to.scalar_type())};
+}
+}  // namespace
+
+void add_view_rules(RuleTable& table) {
+  const OpRule shape{.kind = OpRule::Kind::kShape};
+  table.add_all(
+      "view _unsafe_view _reshape_alias as_strided transpose permute t expand slice select unsqueeze squeeze split "
+      "split_with_sizes unbind detach alias diagonal unfold lift_fresh unsqueeze_ squeeze_ t_ transpose_ as_strided_",
+      shape);
+  const OpRule in_place{.kind = OpRule::Kind::kInPlace};
+  table.add_all("fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ masked_fill_ eye.m_out", in_place);
+  table.add_all("copy_", {.kind = OpRule::Kind::kInPlace, .scratch = copy_scratch});
+  table.add_all(
+      "zeros ones full zeros_like ones_like full_like empty_like new_empty new_zeros new_ones new_full new_empty_strided "
+      "rand randn randint rand_like randn_like randint_like randperm normal arange linspace eye scalar_tensor clone _to_copy "
+      "stack repeat bernoulli select_backward slice_backward diagonal_backward masked_fill detach_ lift",
+      {.kind = OpRule::Kind::kDecompose});
+}
+}  // namespace cinch::dryrun::internal

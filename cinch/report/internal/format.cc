@@ -242,7 +242,7 @@ std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solut
 namespace {
 std::string command(std::string_view verb, const std::string& job, const std::vector<std::string>& options) {
   std::string line = fmt::format("cinch {} {}", verb, shell_word(job));
-  for (const std::string& word : options) line += " " + shell_word(word);
+  for (const std::string& word : options) line += fmt::format(" {}", shell_word(word));
   return line;
 }
 /// The budget exactly, in the largest unit that allows it.

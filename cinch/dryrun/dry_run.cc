@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "cinch/dryrun/internal/fake.h"
@@ -15,6 +16,13 @@ std::atomic<DryRun::State*> g_active{nullptr};
 at::Tensor default_generator_state() {
   record::Muted muted;
   return at::detail::getDefaultCPUGenerator().get_state();
+}
+
+/// Parameters that a Session labelled by name keep it.
+bool labelled(const at::Tensor& tensor) {
+  const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  const auto* tag = record::internal::tag_of(data.get_context(), data.get_deleter());
+  return tag != nullptr && tag->category == trace::Category::kParameter;
 }
 }  // namespace
 
@@ -38,10 +46,21 @@ DryRun::State::~State() {
   generator.set_state(generator_state);
 }
 
+void DryRun::State::label_gradients() {
+  for (auto& [impl, weak] : parameters)
+    if (auto alive = weak.lock())
+      record::label(at::Tensor(std::move(alive)).grad(), trace::Category::kGradient, "");
+}
+
 void DryRun::State::meet(const at::Tensor& tensor) {
-  if (is_fake(tensor) || record::allocation_of(tensor)) return;
-  if (tensor.is_leaf() && tensor.requires_grad())
-    leaves.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, tensor.grad()});
+  const bool parameter = tensor.requires_grad() && tensor.is_leaf();
+  const bool made_here = is_fake(tensor) || record::allocation_of(tensor);
+  if (parameter) {
+    const auto [slot, fresh] = parameters.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());
+    if (fresh && made_here && !labelled(tensor)) record::label(tensor, trace::Category::kParameter, "");
+  }
+  if (made_here) return;
+  if (parameter) leaves.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, tensor.grad()});
   const auto* impl = tensor.storage().unsafeGetStorageImpl();
   if (impl->nbytes() == 0 || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
   auto [slot, fresh] = existing.try_emplace(impl, Existing{tensor.storage(), {}});
@@ -55,12 +74,16 @@ void DryRun::State::meet(const at::Tensor& tensor) {
 DryRun::DryRun(trace::Sink& sink, const device::DeviceSpec& device) : state_(new State(sink, device)) {}
 DryRun::~DryRun() = default;
 
+void DryRun::label_gradients() { state_->label_gradients(); }
+
 std::vector<trace::AllocationId> DryRun::existing() const {
   std::vector<trace::AllocationId> ids;
   for (const auto& [impl, existing] : state_->existing) ids.push_back(existing.tag.id);
   std::sort(ids.begin(), ids.end());
   return ids;
 }
+
+Bytes fake_bytes_alive() noexcept { return internal::fake_bytes_alive(); }
 
 bool is_fake(const at::Tensor& tensor) noexcept {
   return tensor.defined() && tensor.key_set().has(c10::DispatchKey::Fake);

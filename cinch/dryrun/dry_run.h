@@ -40,6 +40,9 @@ class DryRun {
   /// Allocations of tensors that were made before and met in this run: each an event where it was first met.
   std::vector<trace::AllocationId> existing() const;
 
+  /// Labels the gradients of the leaves that were used so far: for steps whose parameters nobody names.
+  void label_gradients();
+
   struct State;
 
  private:
@@ -47,4 +50,6 @@ class DryRun {
 };
 
 bool is_fake(const at::Tensor& tensor) noexcept;
+/// Of fake tensors of the whole process: more than 0 after a dry run means that something keeps its tensors.
+Bytes fake_bytes_alive() noexcept;
 }  // namespace cinch::dryrun

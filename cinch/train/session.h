@@ -30,7 +30,8 @@ class Session {
   Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan);
 
   /// For each micro-batch forward and backward, weighted by its share of target_count; clip; optimizer step; gradients
-  /// dropped. The number of steps done rises by one.
+  /// dropped. The number of steps done rises by one. A step that throws (out of memory) leaves weights, optimizer state and
+  /// live memory as they were, and can be tried again; random numbers it drew are gone.
   StepReport step(const data::Batch& batch);
   /// Mean loss; no gradients, model in eval mode; in micro-batches as training.
   at::Tensor evaluate(const data::Batch& batch);
@@ -43,6 +44,10 @@ class Session {
 
  private:
   void compose();
+  std::int64_t micro_batch_size(std::int64_t batch_size) const;
+  StepReport try_step(const data::Batch& batch, std::uint32_t step);
+  at::Tensor forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step);
+
   job::TrainConfig train_;
   plan::Plan plan_;
   std::shared_ptr<models::Model> model_;

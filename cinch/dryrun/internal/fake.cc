@@ -3,6 +3,7 @@
 #include <c10/core/DispatchKeySet.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <memory>
 
 #include "cinch/core/error.h"
@@ -12,8 +13,11 @@ namespace cinch::dryrun::internal {
 namespace {
 using record::internal::AllocationTag;
 
+std::atomic<std::int64_t> g_alive{0};
+
 void release_fake(void* context) {
   std::unique_ptr<AllocationTag> tag(static_cast<AllocationTag*>(context));
+  g_alive -= tag->bytes;
   record::internal::tell_freed(*tag);
 }
 
@@ -65,8 +69,12 @@ c10::DataPtr allocate_fake(Bytes bytes) {
   record::internal::set_fake_deleter(&release_fake);
   auto tag = std::make_unique<AllocationTag>();
   record::internal::tell_allocated(bytes, *tag);
+  tag->bytes = bytes.count();
+  g_alive += bytes.count();
   return {nullptr, tag.release(), &release_fake, cpu};
 }
+
+Bytes fake_bytes_alive() noexcept { return Bytes(g_alive); }
 
 c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes) {
   auto storage = storage_over(std::move(memory), bytes);

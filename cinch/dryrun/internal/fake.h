@@ -11,6 +11,9 @@ namespace cinch::dryrun::internal {
 /// Memory that is an allocation event now and a free event when the storage dies.
 c10::DataPtr allocate_fake(Bytes bytes);
 
+/// Bytes of fake memory alive in the process.
+Bytes fake_bytes_alive() noexcept;
+
 /// A storage over `memory`. Reading or writing its data throws instead of crashing.
 c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes);
 

@@ -2,6 +2,7 @@
 // The dry run in force.
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -18,8 +19,11 @@ struct DryRun::State {
   ~State();
   static State* active() noexcept;
 
-  /// A tensor made before this run is met: counts its storage once, as an allocation with a label.
+  /// A tensor is met as an argument. One made before this run counts its storage once, as an allocation; a leaf that
+  /// requires a gradient is a parameter, whoever made it.
   void meet(const at::Tensor& tensor);
+  /// Labels the gradients of the parameters met so far.
+  void label_gradients();
 
   record::internal::Producer producer;
   at::Tensor generator_state;       ///< Of the default generator, to be restored.
@@ -33,7 +37,8 @@ struct DryRun::State {
   struct Leaf {
     at::Tensor tensor, grad;        ///< As they were when met.
   };
-  std::unordered_map<const c10::TensorImpl*, Leaf> leaves;  ///< Whose gradients must not stay fake.
+  std::unordered_map<const c10::TensorImpl*, Leaf> leaves;  ///< Made before: their gradients must not stay fake.
+  std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
 };
 
 namespace internal {

@@ -1,0 +1,118 @@
+#include "cinch/train/session.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "cinch/core/error.h"
+#include "cinch/record/recorder.h"
+#include "cinch/trace/scope.h"
+
+namespace cinch::train {
+namespace {
+using trace::Phase;
+using trace::PhaseScope;
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, const job::TrainConfig& train) {
+  const auto& config = train.optimizer;
+  std::vector<optim::ParameterGroup> groups{{optim::named(model), train.learning_rate, config.weight_decay}};
+  if (config.kind == job::OptimizerKind::kSgd) return optim::sgd(std::move(groups), {.momentum = config.momentum});
+  return optim::adamw(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps});
+}
+
+/// After an exception in backward the engine keeps what it had queued until the next backward: so here is one.
+void flush_engine() noexcept {
+  try {
+    const record::Muted muted;
+    at::zeros({1}).set_requires_grad(true).sum().backward();
+  } catch (const std::exception&) {  // Nothing worse than memory held a little longer.
+  }
+}
+
+at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& term) { return sum.defined() ? sum.add_(term) : term; }
+}  // namespace
+
+Session::Session(const job::Job& job, const plan::Plan& plan) : train_(job.train), plan_(plan) {
+  if (!job::may_divide_batch(job) && micro_batch_size(train_.batch_size) < train_.batch_size)
+    throw UsageError("the plan divides the batch of a model with batch norm, whose results depend on the division",
+                     "set memory.divide_batch_norm = true to allow it, or train with micro_batch_size 0");
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_current_seed(train_.seed);
+  model_ = models::build(job.model);
+  compose();
+}
+
+Session::Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan)
+    : train_(train), plan_(plan), model_(std::move(model)) {
+  if (!model_) throw UsageError("a Session was given no model");
+  compose();
+}
+
+void Session::compose() {
+  for (const auto& parameter : model_->named_parameters()) record::label(parameter.value(), trace::Category::kParameter, parameter.key());
+  for (const auto& buffer : model_->named_buffers()) record::label(buffer.value(), trace::Category::kBuffer, buffer.key());
+  policies_ = std::make_unique<techniques::CallPolicies>(*model_, plan_.activations);
+  optimizer_ = make_optimizer(*model_, train_);
+}
+
+std::int64_t Session::micro_batch_size(std::int64_t batch_size) const {
+  return plan_.micro_batch_size > 0 ? std::min(plan_.micro_batch_size, batch_size) : batch_size;
+}
+
+StepReport Session::step(const data::Batch& batch) {
+  const auto step = static_cast<std::uint32_t>(steps_done_ + 1);
+  try {
+    return try_step(batch, step);
+  } catch (...) {  // All or nothing, but for random numbers that were drawn and batch norm's statistics.
+    optimizer_->zero_grad();
+    flush_engine();
+    throw;
+  }
+}
+
+StepReport Session::try_step(const data::Batch& batch, std::uint32_t step) {
+  const techniques::UseCallPolicies use(*policies_);
+  optimizer_->set_learning_rate(job::learning_rate_at(train_, step));
+  model_->train();
+  StepReport report;
+  const auto stride = micro_batch_size(batch.size());
+  for (std::int64_t first = 0; first < batch.size(); first += stride) {
+    const auto part = data::narrow(batch, first, std::min(stride, batch.size() - first));
+    report.loss = sum_of(report.loss, forward_backward(part, batch.target_count, step));
+  }
+  const PhaseScope phase(Phase::kOptimizer, step);
+  report.grad_norm = optimizer_->step({.max_grad_norm = train_.max_grad_norm}).grad_norm;
+  optimizer_->zero_grad();
+  ++steps_done_;
+  return report;
+}
+
+at::Tensor Session::forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step) {
+  at::Tensor loss;
+  {
+    const PhaseScope phase(Phase::kForward, step);
+    // Weighted by counted targets over all micro-batches: any division of a batch gives the same gradient.
+    loss = model_->loss_sum(part).div(static_cast<double>(std::max<std::int64_t>(target_count, 1)));
+  }
+  const PhaseScope phase(Phase::kBackward, step);
+  loss.backward();
+  for (const auto& group : optimizer_->groups())
+    for (const auto& parameter : group.parameters) record::label(parameter.tensor.grad(), trace::Category::kGradient, parameter.name);
+  return loss.detach();
+}
+
+at::Tensor Session::evaluate(const data::Batch& batch) {
+  const PhaseScope phase(Phase::kEvaluation, static_cast<std::uint32_t>(steps_done_));
+  const at::NoGradGuard no_grad;
+  const techniques::UseCallPolicies use(*policies_);
+  const bool trained = model_->is_training();
+  model_->eval();
+  at::Tensor sum;
+  const auto stride = micro_batch_size(batch.size());
+  for (std::int64_t first = 0; first < batch.size(); first += stride)
+    sum = sum_of(sum, model_->loss_sum(data::narrow(batch, first, std::min(stride, batch.size() - first))));
+  model_->train(trained);
+  return sum.div_(static_cast<double>(std::max<std::int64_t>(batch.target_count, 1)));
+}
+}  // namespace cinch::train

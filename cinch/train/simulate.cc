@@ -1,0 +1,82 @@
+// Dry runs of a job: what the planner, the estimate and every comparison with a real run stand on.
+#include <ATen/Parallel.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/version.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cinch/core/error.h"
+#include "cinch/data/source.h"
+#include "cinch/dryrun/dry_run.h"
+#include "cinch/trace/scope.h"
+#include "cinch/train/internal/steps.h"
+#include "cinch/train/session.h"
+#include "cinch/train/train.h"
+
+namespace cinch::train {
+namespace {
+using trace::Phase;
+using trace::PhaseScope;
+
+/// Calls `inspect(session)` at the end of the run: initialization, steps 1 and 2, an evaluation and a save as the job has
+/// them.
+template <class Inspect>
+trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, const plan::Plan& plan, const Inspect& inspect) {
+  trace::Trace trace;
+  {
+    const dryrun::DryRun dry(trace, device);
+    std::optional<Session> session;
+    {
+      const PhaseScope init(Phase::kInit, 0);
+      session.emplace(job, plan);
+    }
+    const auto next = [&] { return data::example_batch(job.data, job.model, job.train.batch_size); };
+    const bool evaluates = data::holds_out(job.data);
+    const std::uint32_t steps = 2;
+    for (std::uint32_t step = 1; step <= steps; ++step) run_step(*session, next, step);
+    if (evaluates) run_evaluation(*session, next, /*batches=*/1, steps);
+    if (!job.train.run_dir.empty()) run_save([](const at::Tensor&) {}, steps);
+    inspect(*session);
+  }
+  trace::classify(trace);
+  return trace;
+}
+}  // namespace
+
+std::string libtorch_version() {
+  if (aoti_torch_abi_version() != TORCH_ABI_VERSION)
+    throw UsageError("the LibTorch that was loaded is not the one cinch was compiled with (" TORCH_VERSION ")",
+                     "rebuild cinch, or take LD_LIBRARY_PATH off another LibTorch");
+  return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + "." +
+         std::to_string(TORCH_VERSION_PATCH);
+}
+
+int set_threads(int threads) {
+  if (threads > 0 && threads != at::get_num_threads()) at::set_num_threads(threads);
+  return at::get_num_threads();
+}
+
+plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget) {
+  plan::Problem problem;
+  problem.budget = budget;
+  problem.batch_size = job.train.batch_size;
+  problem.may_divide_batch = job::may_divide_batch(job);
+  dry_run(job, device, {}, [&](const Session& session) { problem.modules = session.policies().called(); });
+  return problem;
+}
+
+plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device) {
+  return [job, device](const plan::Plan& plan) { return dry_run(job, device, plan, [](const Session&) {}); };
+}
+
+std::int64_t parameter_count(const job::Job& job, const device::DeviceSpec& device) {
+  std::int64_t count = 0;
+  trace::PeakMeter unused;
+  const dryrun::DryRun dry(unused, device);
+  for (const auto& parameter : models::build(job.model)->parameters()) count += parameter.numel();
+  return count;
+}
+}  // namespace cinch::train

@@ -53,7 +53,8 @@ void DryRun::State::label_gradients() {
 }
 
 void DryRun::State::meet(const at::Tensor& tensor) {
-  const bool parameter = tensor.requires_grad() && tensor.is_leaf();
+  // A recomputation's inputs are leaves too, of a graph of its own.
+  const bool parameter = tensor.requires_grad() && tensor.is_leaf() && !trace::current().recompute;
   const bool made_here = is_fake(tensor) || record::allocation_of(tensor);
   if (parameter) {
     const auto [slot, fresh] = parameters.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());

@@ -25,7 +25,7 @@ using trace::PhaseScope;
 /// them.
 template <class Inspect>
 trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, const plan::Plan& plan, const Inspect& inspect) {
-  trace::Trace trace;
+  trace::Trace trace, until_end;
   {
     const dryrun::DryRun dry(trace, device);
     std::optional<Session> session;
@@ -40,9 +40,10 @@ trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, cons
     if (evaluates) run_evaluation(*session, next, /*batches=*/1, steps);
     if (!job.train.run_dir.empty()) run_save([](const at::Tensor&) {}, steps);
     inspect(*session);
+    until_end = trace;  // what tearing down frees is nobody's question
   }
-  trace::classify(trace);
-  return trace;
+  trace::classify(until_end);
+  return until_end;
 }
 }  // namespace
 

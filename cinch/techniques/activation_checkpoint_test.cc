@@ -15,6 +15,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "cinch/core/error.h"
+#include "cinch/record/recorder.h"
 #include "cinch/techniques/saved_tensors.h"
 #include "cinch/trace/scope.h"
 
@@ -373,22 +374,63 @@ TEST(Checkpoint, SurvivesAnExceptionInTheSecondRun) {
   expect_equal(plain.parameters(), later.parameters());
 }
 
+TEST(Checkpoint, SurvivesEveryAllocationThatFails) {
+  Blocks blocks;
+  trace::PeakMeter meter;
+  int failed = 0;
+  for (bool done = false; !done; ++failed) {
+    const record::Recorder recorder(meter, {.fail_at = failed});
+    try {
+      blocks.forward(at::randn({8, 16}), How::kTwoInOne).square().mean().backward();
+      done = true;
+    } catch (const record::OutOfMemoryError&) {
+    }
+    EXPECT_FALSE(trace::current().recompute);
+    EXPECT_TRUE(at::GradMode::is_enabled());
+    for (auto& p : blocks.parameters()) p.mutable_grad().reset();
+  }
+  EXPECT_GT(failed, 50);
+  Blocks plain;
+  plain.step(How::kPlain);
+  Blocks later;
+  later.step(How::kTwoInOne);
+  expect_equal(plain.parameters(), later.parameters());
+}
+
+TEST(Checkpoint, LowersThePeak) {
+  const auto peak = [](How how) {
+    Blocks blocks;
+    trace::PeakMeter meter;
+    const record::Recorder recorder(meter);
+    blocks.forward(at::randn({512, 16}), how).square().mean().backward();
+    return meter.peak();
+  };
+  // A block keeps its input (32 KiB) instead of that, two of twice and one of half its size, and one again.
+  EXPECT_LT(peak(How::kCheckpointed).count(), peak(How::kPlain).count() * 6 / 10);
+}
+
 TEST(Checkpoint, MarksItsSecondRunInItsModule) {
   const std::string path = "layers.1";
+  std::vector<std::string> modules;
   std::vector<trace::Context> seen;
   at::Tensor y;
   {
     const trace::PhaseScope forward(trace::Phase::kForward, 7);
     const trace::ModuleScope module(path);
-    y = checkpoint([&](const at::Tensor& t) { seen.push_back(trace::current()); return t.exp(); },
-                   at::randn({4}).requires_grad_()).sum();
+    const auto noted = [&](const at::Tensor& t) {
+      seen.push_back(trace::current());
+      modules.push_back(*seen.back().module);
+      return t.exp();
+    };
+    y = checkpoint(noted, at::randn({4}).requires_grad_()).sum();
   }
-  const trace::PhaseScope backward(trace::Phase::kBackward, 7);
+  const trace::PhaseScope backward(trace::Phase::kBackward, 8);
   y.backward();
-  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(modules, std::vector<std::string>({path, path}));
   EXPECT_FALSE(seen[0].recompute);
   EXPECT_TRUE(seen[1].recompute);
   EXPECT_EQ(seen[1].phase, trace::Phase::kBackward);
+  EXPECT_EQ(seen[1].step, 8u);
 }
 
 TEST(Checkpoint, ReleasesItsInputsWithTheGraph) {

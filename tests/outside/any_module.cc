@@ -26,7 +26,8 @@ void estimate_any_module() {
     optimizer.step();
   };
 
-  const cinch::StepEstimate predicted = cinch::estimate(step);
+  const cinch::StepEstimate predicted =
+      cinch::estimate(step, cinch::device::find("cpu"), {.optimizers = {&optimizer}});
   expect(net->parameters()[0].equal(before), "that estimating changes no weight");
   expect(!net->parameters()[0].grad().defined(), "that estimating leaves no gradient");
   expect(predicted.step_peaks.size() == 2 && predicted.step_peaks[1] > predicted.step_peaks[0],

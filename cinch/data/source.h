@@ -34,6 +34,6 @@ std::unique_ptr<Source> open(const job::DataConfig& data, const job::ModelConfig
 bool holds_out(const job::DataConfig& data);
 
 /// A batch of the shape this job yields; reads nothing. What a dry run is fed. Allocates as next() does, so that the
-/// recorded and the predicted events agree: inputs, then targets, and nothing else. Values are undefined.
+/// recorded and the predicted events agree: inputs, then targets, and nothing else. All zeros.
 Batch example_batch(const job::DataConfig& data, const job::ModelConfig& model, std::int64_t batch_size);
 }  // namespace cinch::data

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <atomic>
@@ -53,8 +54,9 @@ void DryRun::State::label_gradients() {
 }
 
 void DryRun::State::meet(const at::Tensor& tensor) {
-  // A recomputation's inputs are leaves too, of a graph of its own.
-  const bool parameter = tensor.requires_grad() && tensor.is_leaf() && !trace::current().recompute;
+  // Not what backward unpacks, nor a recomputation's inputs: leaves too, in a way.
+  const bool parameter =
+      at::GradMode::is_enabled() && tensor.requires_grad() && tensor.is_leaf() && !trace::current().recompute;
   const bool made_here = is_fake(tensor) || record::allocation_of(tensor);
   if (parameter) {
     const auto [slot, fresh] = parameters.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());

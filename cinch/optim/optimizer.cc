@@ -36,11 +36,14 @@ class AdamW final : public internal::FusedOptimizer {
   }
 
  private:
+  void prepare(Tensors& tensors) override {
+    for (const auto& step : tensors.state[2]) tensors.advanced_steps.push_back(step + 1);
+  }
   void update(const ParameterGroup& group, Tensors& tensors) override {
-    for (auto& step : tensors.state[2]) step.add_(1);
     at::_fused_adamw_(tensors.parameters, tensors.gradients, tensors.state[0], tensors.state[1],
-                      /*max_exp_avg_sqs=*/{}, tensors.state[2], group.learning_rate, options_.beta1, options_.beta2,
+                      /*max_exp_avg_sqs=*/{}, tensors.advanced_steps, group.learning_rate, options_.beta1, options_.beta2,
                       group.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+    for (std::size_t i = 0; i < tensors.advanced_steps.size(); ++i) tensors.state[2][i].copy_(tensors.advanced_steps[i]);
   }
 
   const AdamWOptions options_;

@@ -26,6 +26,7 @@ struct Problem {
   std::vector<std::string> modules;    ///< Paths that can be given an ActivationPolicy: those run through call().
                                        ///< Outermost only; none lies inside another.
   bool may_divide_batch = true;        ///< False: micro-batching would change results (batch norm) or is not wanted.
+  std::int64_t smallest_part = 1;      ///< Rows a part of the batch must have: batch norm needs two.
   bool may_checkpoint = true;
 };
 

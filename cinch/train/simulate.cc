@@ -65,6 +65,7 @@ plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device
   problem.budget = budget;
   problem.batch_size = job.train.batch_size;
   problem.may_divide_batch = job::may_divide_batch(job);
+  if (job::has_batch_norm(job.model)) problem.smallest_part = 2;
   dry_run(job, device, {}, [&](const Session& session) { problem.modules = session.policies().called(); });
   return problem;
 }

@@ -68,11 +68,15 @@ StepResult FusedOptimizer::step(const StepOptions& options) {
     result.grad_norm = clip(gradients, *options.max_grad_norm);
   }
   if (state_.empty()) state_ = make_state();
+  // All that can fail comes before the first weight changes.
+  std::vector<std::pair<const ParameterGroup*, Tensors>> updates;
   std::size_t first = 0;
   for (const auto& group : groups_) {
-    for (auto& tensors : gather(group, first)) update(group, tensors);
+    for (auto& tensors : gather(group, first)) updates.emplace_back(&group, std::move(tensors));
     first += group.parameters.size();
   }
+  for (auto& [group, tensors] : updates) prepare(tensors);
+  for (auto& [group, tensors] : updates) update(*group, tensors);
   return result;
 }
 

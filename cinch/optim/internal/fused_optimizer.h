@@ -31,7 +31,11 @@ class FusedOptimizer : public Optimizer {
   struct Tensors {
     std::vector<at::Tensor> parameters, gradients;
     std::vector<std::vector<at::Tensor>> state;
+    std::vector<at::Tensor> advanced_steps;  ///< By prepare().
   };
+  /// Before any parameter is written: all that allocates, and so may fail.
+  virtual void prepare(Tensors& /*tensors*/) {}
+  /// Must not allocate.
   virtual void update(const ParameterGroup& group, Tensors& tensors) = 0;
 
  private:

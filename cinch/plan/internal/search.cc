@@ -35,6 +35,11 @@ std::vector<std::int64_t> micro_batch_sizes(std::int64_t batch_size, bool may_di
   return some;
 }
 
+std::int64_t smallest_part(std::int64_t micro_batch, std::int64_t batch_size) {
+  const std::int64_t rest = batch_size % micro_batch;
+  return rest == 0 ? micro_batch : rest;
+}
+
 std::int64_t parts(const Plan& plan, std::int64_t batch_size) {
   return plan.micro_batch_size == 0 ? 1 : (batch_size - 1) / plan.micro_batch_size + 1;
 }
@@ -47,6 +52,7 @@ Search::Search(const Problem& problem, const CostModel& costs, const Simulate& s
       began_(std::chrono::steady_clock::now()),
       modules_(problem.modules) {
   for (const std::int64_t size : micro_batch_sizes(problem.batch_size, problem.may_divide_batch)) {
+    if (smallest_part(size, problem.batch_size) < problem.smallest_part && size != problem.batch_size) continue;
     divisions_.emplace_back().micro_batch = size == problem.batch_size ? 0 : size;
   }
   Division& whole = divisions_.front();

@@ -22,6 +22,9 @@ inline constexpr double kTie = 1e-3;
 /// gives it. The first is the whole batch.
 std::vector<std::int64_t> micro_batch_sizes(std::int64_t batch_size, bool may_divide);
 
+/// Rows of the smallest part: the last one, where the division leaves a rest.
+std::int64_t smallest_part(std::int64_t micro_batch, std::int64_t batch_size);
+
 /// How many parts a plan divides the batch into.
 std::int64_t parts(const Plan& plan, std::int64_t batch_size);
 

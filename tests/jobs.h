@@ -1,0 +1,67 @@
+#pragma once
+// Small jobs of each model, and a step run real and dry, for the tests across folders.
+
+#include <cstdint>
+#include <string>
+
+#include "cinch/data/source.h"
+#include "cinch/device/device_spec.h"
+#include "cinch/dryrun/dry_run.h"
+#include "cinch/job/job.h"
+#include "cinch/plan/plan.h"
+#include "cinch/record/recorder.h"
+#include "cinch/trace/scope.h"
+#include "cinch/trace/trace.h"
+#include "cinch/train/internal/steps.h"
+#include "cinch/train/session.h"
+#include "cinch/train/train.h"
+
+namespace cinch::tests {
+
+enum class ModelKind : std::uint8_t { kGpt, kResNet18, kMlp };
+
+inline job::Job small_job(ModelKind kind, std::int64_t batch_size) {
+  job::Job job;
+  job.data = job::SyntheticData{};
+  if (kind == ModelKind::kGpt) {
+    job.model = job::GptConfig{.layers = 3, .hidden_size = 96, .heads = 3, .context_length = 80, .vocab_size = 300, .dropout = 0.1};
+  } else if (kind == ModelKind::kResNet18) {
+    job.model = job::ResNetConfig{.classes = 10, .image_size = 32};
+    job.memory.divide_batch_norm = true;
+  } else {
+    job.model = job::MlpConfig{.sizes = {200, 160, 160, 10}, .dropout = 0.1};
+  }
+  job.train.batch_size = batch_size;
+  job.train.steps = 2;
+  job.train.learning_rate = 1e-3;
+  job.train.max_grad_norm = 1.0;
+  job.train.evaluation_batches = 1;
+  job.train.seed = 7;
+  return job;
+}
+
+inline plan::Plan checkpoint_all(const job::Job& job) {
+  plan::Plan plan;
+  for (const auto& path : train::make_problem(job, device::find("cpu"), Bytes()).modules)
+    plan.activations[path] = plan::ActivationPolicy::kCheckpoint;
+  return plan;
+}
+
+/// The real counterpart of train::simulator: initialization, two steps, an evaluation.
+inline trace::Trace record_run(const job::Job& job, const plan::Plan& plan, const record::RecorderOptions& options = {}) {
+  trace::Trace trace, until_end;
+  {
+    const auto source = data::open(job.data, job.model, job.train.batch_size, job.train.seed);
+    const record::Recorder recorder(trace, options);
+    const auto session = [&] {
+      const trace::PhaseScope init(trace::Phase::kInit, 0);
+      return std::make_unique<train::Session>(job, plan);
+    }();
+    for (std::uint32_t step = 1; step <= 2; ++step) train::run_step(*session, [&] { return source->next(); }, step);
+    train::run_evaluation(*session, [&] { return source->next(); }, 1, 2);
+    until_end = trace;
+  }
+  trace::classify(until_end);
+  return until_end;
+}
+}  // namespace cinch::tests

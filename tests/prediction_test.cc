@@ -1,0 +1,174 @@
+// Predicted equals measured, to the byte: models × batch sizes × techniques × threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cinch/dryrun/internal/check_rules.h"
+#include "cinch/report/summarize.h"
+#include "tests/jobs.h"
+
+namespace cinch::tests {
+namespace {
+
+enum class Technique : std::uint8_t { kPlain, kCheckpointed, kAccumulation, kBoth };
+using Case = std::tuple<ModelKind, std::int64_t, Technique, int>;
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  static const char* models[] = {"Gpt", "ResNet18", "Mlp"};
+  static const char* techniques[] = {"Plain", "Checkpointed", "Accumulation4", "Both"};
+  const auto [model, batch, technique, threads] = info.param;
+  return std::string(models[static_cast<int>(model)]) + "Batch" + std::to_string(batch) +
+         techniques[static_cast<int>(technique)] + "Threads" + std::to_string(threads);
+}
+
+class Prediction : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { train::set_threads(std::get<3>(GetParam())); }
+  job::Job job() const { return small_job(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+  plan::Plan plan() const {
+    const auto technique = std::get<2>(GetParam());
+    plan::Plan plan;
+    if (technique == Technique::kCheckpointed || technique == Technique::kBoth) plan = checkpoint_all(job());
+    if (technique == Technique::kAccumulation || technique == Technique::kBoth)
+      plan.micro_batch_size = (std::get<1>(GetParam()) + 3) / 4;
+    return plan;
+  }
+};
+
+void expect_equal(const trace::Trace& predicted, const trace::Trace& recorded) {
+  EXPECT_EQ(predicted.left_out(), 0u);
+  EXPECT_EQ(recorded.left_out(), 0u);
+  EXPECT_EQ(trace::compare_phase_ends(predicted, recorded).value_or("no difference"), "no difference");
+  const trace::Timeline left(predicted), right(recorded);
+  EXPECT_GT(left.peak().bytes, Bytes());
+  EXPECT_EQ(left.peak().bytes, right.peak().bytes);
+  EXPECT_EQ(left.peak().phase, right.peak().phase);
+  for (std::uint32_t step = 1; step <= 2; ++step) EXPECT_EQ(left.peak(step).bytes, right.peak(step).bytes) << "step " << step;
+  const auto predicted_peak = report::summarize_peak(predicted), recorded_peak = report::summarize_peak(recorded);
+  EXPECT_EQ(predicted_peak.module, recorded_peak.module);
+  for (int c = 0; c < trace::kCategoryCount; ++c) {
+    const auto category = static_cast<trace::Category>(c);
+    EXPECT_EQ(predicted_peak.categories[category], recorded_peak.categories[category]) << trace::name_of(category);
+  }
+  EXPECT_EQ(predicted_peak.categories.sum(), predicted_peak.requested);
+}
+
+TEST_P(Prediction, EqualsTheRecording) {
+  const auto predicted = train::simulator(job(), device::find("cpu"))(plan());
+  expect_equal(predicted, record_run(job(), plan()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Prediction,
+                         ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp),
+                                            ::testing::Values(8, 18),
+                                            ::testing::Values(Technique::kPlain, Technique::kCheckpointed,
+                                                              Technique::kAccumulation, Technique::kBoth),
+                                            ::testing::Values(1, 2)),
+                         name_of);
+
+// ---- evaluation alone -----------------------------------------------------------------------------------------------
+
+using EvaluationCase = std::tuple<ModelKind, std::int64_t, int>;
+class Evaluation : public ::testing::TestWithParam<EvaluationCase> {};
+
+template <class NextBatch>
+void evaluate_only(const job::Job& job, const NextBatch& next) {
+  const auto session = [&] {
+    const trace::PhaseScope init(trace::Phase::kInit, 0);
+    return std::make_unique<train::Session>(job, plan::Plan{});
+  }();
+  train::run_evaluation(*session, next, 2, 0);
+}
+
+TEST_P(Evaluation, EqualsTheRecording) {
+  const auto [model, batch, threads] = GetParam();
+  train::set_threads(threads);
+  const auto job = small_job(model, batch);
+  trace::Trace predicted, recorded;
+  {
+    const dryrun::DryRun dry(predicted, device::find("cpu"));
+    evaluate_only(job, [&] { return data::example_batch(job.data, job.model, job.train.batch_size); });
+  }
+  {
+    const auto source = data::open(job.data, job.model, job.train.batch_size, job.train.seed);
+    const record::Recorder recorder(recorded);
+    evaluate_only(job, [&] { return source->next(); });
+  }
+  EXPECT_EQ(trace::compare_phase_ends(predicted, recorded).value_or("no difference"), "no difference");
+  EXPECT_EQ(trace::Timeline(predicted).peak().bytes, trace::Timeline(recorded).peak().bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Evaluation,
+                         ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp),
+                                            ::testing::Values(8, 18), ::testing::Values(1, 2)));
+
+// ---- what else shapes a step ----------------------------------------------------------------------------------------
+
+void expect_predicted(const job::Job& job, const plan::Plan& plan = {}) {
+  expect_equal(train::simulator(job, device::find("cpu"))(plan), record_run(job, plan));
+}
+
+TEST(PredictionOf, AttentionDropoutAndAnUntiedHead) {
+  auto job = small_job(ModelKind::kGpt, 6);
+  auto& gpt = std::get<job::GptConfig>(job.model);
+  gpt.attention_dropout = 0.1;
+  gpt.tie_weights = false;
+  expect_predicted(job);
+  expect_predicted(job, checkpoint_all(job));
+}
+
+TEST(PredictionOf, NoDropoutAndNoClipping) {
+  for (auto kind : {ModelKind::kGpt, ModelKind::kMlp}) {
+    auto job = small_job(kind, 5);
+    if (auto* gpt = std::get_if<job::GptConfig>(&job.model)) gpt->dropout = 0;
+    if (auto* mlp = std::get_if<job::MlpConfig>(&job.model)) mlp->dropout = 0;
+    job.train.max_grad_norm.reset();
+    expect_predicted(job);
+  }
+}
+
+TEST(PredictionOf, SgdWithAndWithoutMomentum) {
+  for (auto kind : {ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp})
+    for (double momentum : {0.0, 0.9}) {
+      auto job = small_job(kind, 4);
+      job.train.optimizer = {.kind = job::OptimizerKind::kSgd, .momentum = momentum};
+      expect_predicted(job);
+    }
+}
+
+TEST(PredictionOf, AShortLastMicroBatch) {
+  for (auto kind : {ModelKind::kGpt, ModelKind::kMlp}) {
+    plan::Plan plan;
+    plan.micro_batch_size = 3;
+    expect_predicted(small_job(kind, 7), plan);
+  }
+}
+
+TEST(PredictionOf, ASingleSample) {
+  for (auto kind : {ModelKind::kGpt, ModelKind::kMlp}) expect_predicted(small_job(kind, 1));
+}
+
+TEST(PredictionOf, ADryRunLeavesTheRandomStreamAlone) {
+  const auto job = small_job(ModelKind::kGpt, 4);
+  const auto before = at::rand({4});  // also: the generator exists
+  auto generator = at::globalContext().defaultGenerator(at::kCPU);
+  const auto state = generator.get_state();
+  train::simulator(job, device::find("cpu"))({});
+  EXPECT_TRUE(at::equal(state, generator.get_state()));
+}
+
+/// Every rule that these models reach says what the kernel does.
+TEST(Rules, AgreeWithTheKernels) {
+  for (int threads : {1, 2}) {
+    train::set_threads(threads);
+    for (auto kind : {ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp}) {
+      const auto job = small_job(kind, 9);
+      const dryrun::internal::CheckRules check;
+      train::simulator(job, device::find("cpu"))({});
+      train::simulator(job, device::find("cpu"))(checkpoint_all(job));
+      EXPECT_THAT(dryrun::internal::CheckRules::faults(), ::testing::IsEmpty());
+      EXPECT_GT(dryrun::internal::CheckRules::checked("aten::addmm") + dryrun::internal::CheckRules::checked("aten::mm"), 0u);
+    }
+  }
+}
+}  // namespace
+}  // namespace cinch::tests

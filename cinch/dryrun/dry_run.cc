@@ -22,7 +22,7 @@ at::Tensor default_generator_state() {
 /// Parameters that a Session labelled by name keep it.
 bool labelled(const at::Tensor& tensor) {
   const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  const auto* tag = record::internal::tag_of(data.get_context(), data.get_deleter());
+  const auto* tag = record::tag_of(data.get_context(), data.get_deleter());
   return tag != nullptr && tag->category == trace::Category::kParameter;
 }
 }  // namespace
@@ -30,7 +30,7 @@ bool labelled(const at::Tensor& tensor) {
 DryRun::State* DryRun::State::active() noexcept { return g_active; }
 
 DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& /*device: the CPU is the one there is*/)
-    : producer(sink, record::internal::make_header(trace::TraceHeader::Source::kDryRun, at::get_num_threads()), {}),
+    : producer(sink, record::make_header(trace::TraceHeader::Source::kDryRun, at::get_num_threads()), {}),
       generator_state(default_generator_state()),
       intercept(c10::DispatchKeySet(c10::DispatchKey::Fake)) {
   internal::install_fallback();
@@ -69,7 +69,7 @@ void DryRun::State::meet(const at::Tensor& tensor) {
   auto [slot, fresh] = existing.try_emplace(impl, Existing{tensor.storage(), {}});
   if (!fresh) return;
   auto& tag = slot->second.tag;
-  record::internal::tell_allocated(Bytes(static_cast<std::int64_t>(impl->nbytes())), tag);
+  record::tell_allocated(Bytes(static_cast<std::int64_t>(impl->nbytes())), tag);
   producer.label(tag, tensor.requires_grad() ? trace::Category::kParameter : trace::Category::kInput, "");
   producer.tensor(tag.id, internal::info_of(tensor));
 }

@@ -85,6 +85,11 @@ std::vector<std::string> validate(const Problem& problem, const Plan& plan) {
     faults.push_back(fmt::format("micro_batch_size is {}, but this batch of {} may not be divided: its results would change",
                                  plan.micro_batch_size, problem.batch_size));
   }
+  const std::int64_t rest = plan.micro_batch_size > 0 ? problem.batch_size % plan.micro_batch_size : 0;
+  if (const std::int64_t part = rest > 0 ? rest : plan.micro_batch_size; part > 0 && part < problem.smallest_part) {
+    faults.push_back(fmt::format("micro_batch_size is {}: a part of {} row of this batch of {} is too small for batch norm",
+                                 plan.micro_batch_size, part, problem.batch_size));
+  }
   for (const auto& [path, policy] : plan.activations) {
     if (std::ranges::find(problem.modules, path) == problem.modules.end()) {
       const std::string near = nearest(path, problem.modules);

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "cinch/record/internal/forward_ranges.h"
-#include "cinch/record/internal/producer.h"
+#include "cinch/record/producer.h"
 
 namespace cinch::record {
 namespace {
@@ -44,36 +44,37 @@ OutOfMemoryError::OutOfMemoryError(Bytes requested, Bytes live, Bytes cap, const
       requested_(requested), live_(live), cap_(cap), by_category_(by_category) {}
 
 struct Recorder::State {
-  internal::Producer producer;
+  Producer producer;
 };
 
 Recorder::Recorder(trace::Sink& sink, RecorderOptions options)
-    : state_(new State{{sink, internal::make_header(trace::TraceHeader::Source::kRecording, at::get_num_threads()), options}}) {}
+    : state_(new State{{sink, make_header(trace::TraceHeader::Source::kRecording, at::get_num_threads()), options}}) {}
 Recorder::~Recorder() = default;
 Bytes Recorder::live() const { return state_->producer.stats().live; }
 Bytes Recorder::peak() const { return state_->producer.stats().peak; }
 
 namespace {
-internal::AllocationTag* tag_of(const at::Tensor& tensor) {
+/// Of the active producer; else nullptr.
+AllocationTag* active_tag_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  auto* tag = internal::tag_of(data.get_context(), data.get_deleter());
-  const auto* producer = internal::Producer::active();
+  auto* tag = tag_of(data.get_context(), data.get_deleter());
+  const auto* producer = Producer::active();
   return tag != nullptr && producer != nullptr && tag->listener == producer->serial() ? tag : nullptr;
 }
 }  // namespace
 
 std::optional<trace::AllocationId> allocation_of(const at::Tensor& tensor) {
-  if (const auto* tag = tag_of(tensor)) return tag->id;
+  if (const auto* tag = active_tag_of(tensor)) return tag->id;
   return std::nullopt;
 }
 
 void label(const at::Tensor& tensor, trace::Category category, std::string_view name) {
-  if (auto* tag = tag_of(tensor)) internal::Producer::active()->label(*tag, category, name);
+  if (auto* tag = active_tag_of(tensor)) Producer::active()->label(*tag, category, name);
 }
 
-Muted::Muted() noexcept { internal::change_muted(+1); }
-Muted::~Muted() { internal::change_muted(-1); }
+Muted::Muted() noexcept { change_muted(+1); }
+Muted::~Muted() { change_muted(-1); }
 
 struct ForwardModule::State {
   trace::ModuleScope scope;
@@ -81,7 +82,7 @@ struct ForwardModule::State {
 };
 
 ForwardModule::ForwardModule(const std::string& path) {
-  if (internal::Producer::active() == nullptr) return;
+  if (Producer::active() == nullptr) return;
   const auto* before = trace::current().module;
   state_.reset(new State{trace::ModuleScope(path), before});
   internal::note_forward_module(&path);
@@ -96,7 +97,7 @@ Bytes resident() { return from_status("VmRSS:"); }
 
 namespace cinch {
 MemoryStats memory_stats() {
-  const auto* producer = record::internal::Producer::active();
+  const auto* producer = record::Producer::active();
   auto stats = producer != nullptr ? producer->stats() : MemoryStats{};
   stats.resident = record::resident();
   return stats;

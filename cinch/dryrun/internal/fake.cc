@@ -7,18 +7,18 @@
 #include <memory>
 
 #include "cinch/core/error.h"
-#include "cinch/record/internal/listener.h"
+#include "cinch/record/listener.h"
 
 namespace cinch::dryrun::internal {
 namespace {
-using record::internal::AllocationTag;
+using record::AllocationTag;
 
 std::atomic<std::int64_t> g_alive{0};
 
 void release_fake(void* context) {
   std::unique_ptr<AllocationTag> tag(static_cast<AllocationTag*>(context));
   g_alive -= tag->bytes;
-  record::internal::tell_freed(*tag);
+  record::tell_freed(*tag);
 }
 
 struct Pages {
@@ -66,9 +66,9 @@ trace::TensorInfo info_of(const at::Tensor& tensor) { return {dtype_of(tensor.sc
 c10::DataPtr allocate_fake(Bytes bytes) {
   const c10::Device cpu(c10::DeviceType::CPU);
   if (bytes == Bytes()) return {nullptr, cpu};
-  record::internal::set_fake_deleter(&release_fake);
+  record::set_fake_deleter(&release_fake);
   auto tag = std::make_unique<AllocationTag>();
-  record::internal::tell_allocated(bytes, *tag);
+  record::tell_allocated(bytes, *tag);
   tag->bytes = bytes.count();
   g_alive += bytes.count();
   return {nullptr, tag.release(), &release_fake, cpu};

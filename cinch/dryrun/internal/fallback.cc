@@ -116,7 +116,7 @@ std::vector<c10::IValue> play(DryRun::State& state, const KernelScript& script, 
     if (place.index == KernelScript::kNothing) return make_fake(layout, make_storage(allocate_fake(Bytes()), 0));
     auto [slot, fresh] = storages.try_emplace(place.index);
     if (fresh) {
-      const auto* tag = static_cast<const record::internal::AllocationTag*>(memory[place.index].get_context());
+      const auto* tag = static_cast<const record::AllocationTag*>(memory[place.index].get_context());
       state.producer.tensor(tag->id, info_of(layout));
       slot->second = make_storage(std::move(memory[place.index]), static_cast<std::size_t>(sizes[place.index].count()));
     }
@@ -186,7 +186,7 @@ at::Tensor make_by_factory(at::IntArrayRef sizes, std::optional<at::IntArrayRef>
     return strides ? at::empty_strided(sizes, *strides, dtype) : at::empty(sizes, dtype);
   auto memory = allocate_fake(Bytes(static_cast<std::int64_t>(bytes)));
   if (bytes > 0)
-    state->producer.tensor(static_cast<const record::internal::AllocationTag*>(memory.get_context())->id, info_of(layout));
+    state->producer.tensor(static_cast<const record::AllocationTag*>(memory.get_context())->id, info_of(layout));
   return make_fake(layout, make_storage(std::move(memory), bytes));
 }
 

@@ -11,17 +11,17 @@
 
 #include "cinch/dryrun/internal/call_values.h"
 #include "cinch/dryrun/internal/twins.h"
-#include "cinch/record/internal/listener.h"
+#include "cinch/record/listener.h"
 
 namespace cinch::dryrun::internal {
 namespace {
-using record::internal::AllocationTag;
+using record::AllocationTag;
 
 /// Listens while a kernel runs.
-class Capture final : public record::internal::Listener {
+class Capture final : public record::Listener {
  public:
-  Capture() : before_(record::internal::exchange_listener(this)) {}
-  ~Capture() override { record::internal::exchange_listener(before_); }
+  Capture() : before_(record::exchange_listener(this)) {}
+  ~Capture() override { record::exchange_listener(before_); }
   void on_allocate(Bytes bytes, AllocationTag& tag) override {
     tag.id = trace::AllocationId{static_cast<std::uint32_t>(allocations_)};
     steps_.push_back({true, allocations_++, bytes});
@@ -32,14 +32,14 @@ class Capture final : public record::internal::Listener {
   const std::vector<KernelScript::Step>& steps() const { return steps_; }
   std::size_t index_of(const at::Tensor& tensor) const {
     const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-    const auto* tag = record::internal::tag_of(data.get_context(), data.get_deleter());
+    const auto* tag = record::tag_of(data.get_context(), data.get_deleter());
     return tag != nullptr && tag->listener == serial() ? static_cast<std::size_t>(tag->id) : KernelScript::kNothing;
   }
 
  private:
   std::vector<KernelScript::Step> steps_;
   std::size_t allocations_ = 0;
-  record::internal::Listener* before_;
+  record::Listener* before_;
 };
 
 void append(std::string& key, std::int64_t number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); }

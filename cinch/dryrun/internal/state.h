@@ -10,7 +10,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "cinch/dryrun/dry_run.h"
-#include "cinch/record/internal/producer.h"
+#include "cinch/record/producer.h"
 
 namespace cinch::dryrun {
 
@@ -25,13 +25,13 @@ struct DryRun::State {
   /// Labels the gradients of the parameters met so far.
   void label_gradients();
 
-  record::internal::Producer producer;
+  record::Producer producer;
   at::Tensor generator_state;       ///< Of the default generator, to be restored.
   c10::impl::IncludeDispatchKeyGuard intercept;
 
   struct Existing {
     c10::Storage storage;           ///< Kept alive: its address is its identity.
-    record::internal::AllocationTag tag;
+    record::AllocationTag tag;
   };
   std::unordered_map<const c10::StorageImpl*, Existing> existing;
   struct Leaf {

@@ -2,6 +2,8 @@
 //
 // The DataPtr's context must equal its data and raw_deleter() must be set, or oneDNN's GELU aborts the process
 // (c10/core/Allocator.h, "raw_allocate").
+#include "cinch/record/internal/cpu_allocator.h"
+
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
@@ -9,9 +11,9 @@
 #include <new>
 
 #include "cinch/core/error.h"
-#include "cinch/record/internal/listener.h"
+#include "cinch/record/listener.h"
 
-namespace cinch::record::internal {
+namespace cinch::record {
 namespace {
 
 // Kernels rely on 64-byte alignment for speed, and for the same result from run to run.
@@ -55,7 +57,7 @@ class CpuAllocator final : public c10::Allocator {
 std::atomic<void (*)(void*)> g_fake_deleter{nullptr};
 }  // namespace
 
-void install_cpu_allocator() {
+void internal::install_cpu_allocator() {
   static const bool installed = [] {
     static auto* allocator = new CpuAllocator;  // tensors may outlive every static
     c10::SetCPUAllocator(allocator, /*priority=*/255);
@@ -73,4 +75,4 @@ AllocationTag* tag_of(const void* context, void (*deleter)(void*)) noexcept {
     return static_cast<AllocationTag*>(const_cast<void*>(context));
   return nullptr;
 }
-}  // namespace cinch::record::internal
+}  // namespace cinch::record

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <thread>
 
-#include "cinch/record/internal/listener.h"
+#include "cinch/record/listener.h"
 #include "cinch/record/recorder.h"
 #include "cinch/trace/scope.h"
 #include "cinch/trace/sink.h"
 
-namespace cinch::record::internal {
+namespace cinch::record {
 
 class Producer final : public Listener {
  public:
@@ -57,4 +57,4 @@ class Producer final : public Listener {
 
 /// "cinch 0.1.0, LibTorch 2.11.0"
 trace::TraceHeader make_header(trace::TraceHeader::Source source, int threads);
-}  // namespace cinch::record::internal
+}  // namespace cinch::record

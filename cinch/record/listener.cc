@@ -1,8 +1,10 @@
-#include "cinch/record/internal/listener.h"
+#include "cinch/record/listener.h"
+
+#include "cinch/record/internal/cpu_allocator.h"
 
 #include <atomic>
 
-namespace cinch::record::internal {
+namespace cinch::record {
 namespace {
 std::mutex g_lock;
 std::atomic<Listener*> g_listener{nullptr};
@@ -13,7 +15,7 @@ thread_local int t_muted = 0;
 Listener::Listener() : serial_(++g_serials) {}
 
 Listener* exchange_listener(Listener* listener) {
-  install_cpu_allocator();
+  internal::install_cpu_allocator();
   std::lock_guard lock(g_lock);
   return g_listener.exchange(listener);
 }
@@ -37,6 +39,5 @@ void tell_freed(const AllocationTag& tag) noexcept {
 
 std::unique_lock<std::mutex> lock_listeners() { return std::unique_lock(g_lock); }
 
-bool muted() noexcept { return t_muted > 0; }
 void change_muted(int by) noexcept { t_muted += by; }
-}  // namespace cinch::record::internal
+}  // namespace cinch::record

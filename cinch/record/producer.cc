@@ -1,4 +1,4 @@
-#include "cinch/record/internal/producer.h"
+#include "cinch/record/producer.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
@@ -10,7 +10,7 @@
 #include "cinch/core/version.h"
 #include "cinch/record/internal/forward_ranges.h"
 
-namespace cinch::record::internal {
+namespace cinch::record {
 namespace {
 std::atomic<Producer*> g_active{nullptr};
 
@@ -52,7 +52,7 @@ trace::Context Producer::context() {
     if (node) context.phase = trace::Phase::kBackward;
     else context.phase = backward_seen_ && !at::GradMode::is_enabled() ? trace::Phase::kOptimizer : trace::Phase::kForward;
   }
-  if (node && !context.recompute) context.module = forward_module(node->sequence_nr());
+  if (node && !context.recompute) context.module = internal::forward_module(node->sequence_nr());
   return last_ = context;
 }
 
@@ -144,4 +144,4 @@ MemoryStats Producer::stats() const {
   const auto lock = lock_listeners();
   return {live_, peak_, by_category_, Bytes()};
 }
-}  // namespace cinch::record::internal
+}  // namespace cinch::record

@@ -10,7 +10,7 @@
 #include "cinch/core/bytes.h"
 #include "cinch/trace/event.h"
 
-namespace cinch::record::internal {
+namespace cinch::record {
 
 /// Travels with every allocation that cinch's allocator or a dry run made: in front of a real one's data, in a fake one's
 /// context.
@@ -52,9 +52,7 @@ AllocationTag* tag_of(const void* context, void (*deleter)(void*)) noexcept;
 /// A dry run registers the deleter of its fake memory, whose context is a tag.
 void set_fake_deleter(void (*deleter)(void*)) noexcept;
 
-bool muted() noexcept;
+/// Of the calling thread: while the sum is above 0 its allocations are told to nobody.
 void change_muted(int by) noexcept;
 
-/// Replaces c10's CPU allocator, once, for good. In cpu_allocator.cc.
-void install_cpu_allocator();
-}  // namespace cinch::record::internal
+}  // namespace cinch::record

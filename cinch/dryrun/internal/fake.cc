@@ -30,12 +30,15 @@ void release_pages(void* context) {
   munmap(pages->address, pages->bytes);
 }
 
-at::Tensor with_layout(const at::Tensor& layout, c10::Storage storage, c10::DispatchKeySet keys) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, layout.dtype());
+at::Tensor set_layout(at::Tensor tensor, const at::Tensor& layout) {
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(layout.sizes(), layout.strides(), layout.storage_offset());
   if (layout.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   return tensor;
+}
+
+at::Tensor with_layout(const at::Tensor& layout, c10::Storage storage, c10::DispatchKeySet keys) {
+  return set_layout(at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, layout.dtype()), layout);
 }
 
 c10::Storage storage_over(c10::DataPtr memory, std::size_t bytes) {
@@ -86,6 +89,12 @@ c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes) {
 
 at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage) {
   return with_layout(layout, std::move(storage), c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::Fake}));
+}
+
+at::Tensor make_fake_view(const at::Tensor& layout, const at::Tensor& base) {
+  const auto keys = base.key_set() | c10::DispatchKeySet(c10::DispatchKey::Fake);
+  return set_layout(at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()), keys, layout.dtype()),
+                    layout);
 }
 
 at::Tensor make_meta(const at::Tensor& layout, c10::Storage storage) {

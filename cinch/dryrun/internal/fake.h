@@ -20,6 +20,9 @@ c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes);
 /// A fake tensor of `layout`'s dtype, sizes, strides and offset over `storage`.
 at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage);
 
+/// A fake view of `base`'s storage, which may be real. As a view in inference mode it stays what its base is.
+at::Tensor make_fake_view(const at::Tensor& layout, const at::Tensor& base);
+
 /// A tensor of the same layout on the Meta device, over `storage`.
 at::Tensor make_meta(const at::Tensor& layout, c10::Storage storage);
 c10::Storage make_meta_storage(std::size_t bytes);

@@ -112,7 +112,7 @@ std::vector<c10::IValue> play(DryRun::State& state, const KernelScript& script, 
     using Kind = KernelScript::Place::Kind;
     const auto place = script.places[next++];
     if (place.kind == Kind::kArgument) return originals[place.index];
-    if (place.kind == Kind::kViewOfArgument) return make_fake(layout, originals[place.index].storage());
+    if (place.kind == Kind::kViewOfArgument) return make_fake_view(layout, originals[place.index]);
     if (place.index == KernelScript::kNothing) return make_fake(layout, make_storage(allocate_fake(Bytes()), 0));
     auto [slot, fresh] = storages.try_emplace(place.index);
     if (fresh) {

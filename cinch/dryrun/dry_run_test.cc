@@ -160,6 +160,15 @@ TEST_P(DryRunOf, ViewsInPlaceAndTransposedOperands) {
   });
 }
 
+TEST_P(DryRunOf, Factories) {
+  expect_same_memory([] {
+    const auto a = at::arange(5000), b = at::linspace(0, 1, 3000), c = at::eye(70), d = at::randperm(4000), e = at::full({60, 60}, 2.0);
+    const auto f = at::randn_like(e), g = at::ones({3000}, at::kLong), h = at::randint(9, {2500}), i = at::zeros_like(e, at::kDouble);
+    const auto j = at::empty({4, 8, 20, 20}).contiguous(at::MemoryFormat::ChannelsLast), l = at::hardtanh(f);
+    const auto k = at::var_mean(f);
+  });
+}
+
 // ---- what a dry run is ----------------------------------------------------------------------------------------------
 
 struct DryRunRules : ::testing::Test {

@@ -22,11 +22,10 @@ std::vector<Bytes> casts(const OpArguments& arguments) {
   return scratch;
 }
 
+/// The output and the mask.
 std::vector<at::Tensor> dropout_shape(const OpArguments& arguments) {
-  const auto input = arguments.tensor(0);
-  auto mask = empty_meta_like(input);
-  const bool trains = !arguments[2].isBool() || arguments[2].toBool();
-  return {empty_meta_like(input), at::empty_like(mask, mask.options().dtype(trains ? at::kBool : at::kBool))};
+  const auto output = empty_meta_like(arguments.tensor(0));
+  return {output, at::empty_like(output, output.options().dtype(at::kBool))};
 }
 }  // namespace
 
@@ -38,16 +37,16 @@ void add_pointwise_rules(RuleTable& table) {
       with_casts);
   table.add_all(
       "neg neg_ exp exp_ log log_ log1p sqrt sqrt_ rsqrt reciprocal reciprocal_ tanh tanh_ sigmoid sigmoid_ sin cos erf sign "
-      "floor ceil round abs_ square_ clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ pow.Tensor_Scalar "
+      "floor ceil round abs_ clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ pow.Tensor_Scalar "
       "eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar gelu gelu_ gelu_backward silu silu_ silu_backward "
       "threshold threshold_ threshold_backward tanh_backward sigmoid_backward leaky_relu leaky_relu_ leaky_relu_backward elu "
       "elu_ elu_backward softplus softplus_backward lerp.Scalar lerp_.Scalar tril triu",
       {.kind = OpRule::Kind::kShape});
   table.add_all("relu relu_ abs mul.Scalar mul_.Scalar div.Scalar div_.Scalar add.Scalar add_.Scalar sub.Scalar sub_.Scalar "
-                "rsub hardtanh hardtanh_ relu6 pow_.Scalar native_dropout_backward",
+                "rsub.Scalar pow_.Scalar native_dropout_backward",
                 {.kind = OpRule::Kind::kDecompose});
   table.add_all("native_dropout", {.kind = OpRule::Kind::kShape, .shape = dropout_shape});
-  table.add_all("where.self hardtanh_backward hardswish hardswish_ hardswish_backward hardsigmoid hardsigmoid_backward "
+  table.add_all("where.self hardtanh hardtanh_ hardtanh_backward hardswish hardswish_ hardswish_backward hardsigmoid hardsigmoid_backward "
                 "prelu _prelu_kernel _prelu_kernel_backward mish mish_backward log_sigmoid_forward log_sigmoid_backward glu "
                 "glu_backward softshrink softshrink_backward logical_not logical_and logical_or bitwise_not bitwise_and bitwise_or",
                 {.kind = OpRule::Kind::kProbe});

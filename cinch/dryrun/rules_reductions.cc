@@ -23,10 +23,10 @@ std::vector<Bytes> sum_scratch(const OpArguments& arguments) {
 }  // namespace
 
 void add_reduction_rules(RuleTable& table) {
-  table.add_all("sum mean logsumexp var_mean std std_mean", {.kind = OpRule::Kind::kDecompose});
+  table.add_all("sum mean logsumexp", {.kind = OpRule::Kind::kDecompose});
   table.add_all("sum.dim_IntList", {.kind = OpRule::Kind::kShape, .scratch = sum_scratch});
   table.add_all("cat", {.kind = OpRule::Kind::kShape});
-  table.add_all("amax amin argmax argmin mean.dim prod max min var linalg_vector_norm norm cumsum sort topk gather scatter scatter_ scatter_add scatter_add_ "
+  table.add_all("var_mean std std_mean var amax amin argmax argmin mean.dim prod max min linalg_vector_norm norm cumsum sort topk gather scatter scatter_ scatter_add scatter_add_ "
                 "all any flip roll",
                 {.kind = OpRule::Kind::kProbe});
 }

@@ -17,6 +17,13 @@ std::size_t written_argument(const c10::OperatorHandle& op) {
   throw UsageError("op " + c10::toString(op.operator_name()) + " writes no argument: its rule cannot be in place");
 }
 
+/// Factories say where in an argument.
+void set_meta_device(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& all = op.schema().arguments();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].name() == "device") stack[i] = c10::Device(c10::DeviceType::Meta);
+}
+
 torch::jit::Stack layouts(const OpRule& rule, const OpArguments& arguments, const Twins& twins) {
   const c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
@@ -27,6 +34,7 @@ torch::jit::Stack layouts(const OpRule& rule, const OpArguments& arguments, cons
     return stack;
   }
   stack = twins.stack();
+  if (twins.twins().empty()) set_meta_device(arguments.op(), stack);
   arguments.op().redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
   return stack;
 }

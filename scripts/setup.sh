@@ -15,6 +15,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 # need_disk FOLDER MEGABYTES WHAT
 need_disk() {
   local have
+  mkdir -p "$1"
   have=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
   [ "$have" -ge "$2" ] || fail "$3 needs $2 MB free under $1; there are $have MB. Free some, or put the checkout elsewhere."
 }

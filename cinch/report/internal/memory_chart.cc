@@ -37,6 +37,24 @@ double begin_x(const Curve& curve, const Axes& axes, const std::vector<Run>& run
   return axes.x(static_cast<double>(curve.points[runs[run].begin].event));
 }
 
+/// `other`, which has the same runs, on the time axis of `curve`: its events may be more or fewer (an evaluation of one
+/// batch beside one of many), so each of its runs is stretched over the same run of `curve`.
+Curve in_step_with(const Curve& curve, const std::vector<Run>& runs, Curve other) {
+  const auto begin_of = [](const Curve& in, const std::vector<Run>& of, std::size_t run) {
+    return static_cast<double>(run < of.size() ? in.points[of[run].begin].event : in.points.back().event);
+  };
+  const std::vector<Run> own = runs_of(other);
+  for (std::size_t run = 0; run < own.size(); ++run) {
+    const double from = begin_of(other, own, run), length = std::max(1.0, begin_of(other, own, run + 1) - from);
+    const double to = begin_of(curve, runs, run), room = begin_of(curve, runs, run + 1) - to;
+    for (std::size_t i = own[run].begin; i < own[run].end; ++i) {
+      Point& point = other.points[i];
+      point.event = static_cast<std::size_t>(to + (static_cast<double>(point.event) - from) / length * room);
+    }
+  }
+  return other;
+}
+
 /// An area from the baseline up to `height` of every point. Layers are painted from the highest sum to the lowest.
 template <typename Height>
 std::string outline(const Curve& curve, const Axes& axes, const Height& height, bool closed) {
@@ -161,9 +179,7 @@ std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const 
   svg += byte_axis(axes, unit_for(highest)) + layers(curve, axes) + phases(curve, axes, runs);
   const auto total = [](const Point& point) { return static_cast<double>(point.live.sum().count()); };
   if (other) {
-    Axes stretched = axes;  // The other trace has its own number of events.
-    stretched.x_high = static_cast<double>(std::max<std::size_t>(1, other->points.back().event));
-    svg += fmt::format("<path class=\"overlay\" d=\"{}\"/>", outline(*other, stretched, total, false));
+    svg += fmt::format("<path class=\"overlay\" d=\"{}\"/>", outline(in_step_with(curve, runs, *other), axes, total, false));
   }
   if (near) svg += budget_line(axes, *budget);
   svg += peak_mark(curve, axes);

@@ -35,8 +35,6 @@ at::Tensor Mlp::forward(const at::Tensor& inputs) {
   return head_->forward(x);
 }
 
-at::Tensor Mlp::loss_sum(const data::Batch& batch) {
-  return internal::loss_sum(forward(batch.inputs), batch.targets);
-}
+at::Tensor Mlp::loss_sum(const data::Batch& batch) { return internal::loss_sum(forward(batch.inputs), batch.targets); }
 
 }  // namespace cinch::models

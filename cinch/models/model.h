@@ -22,8 +22,9 @@ class Model : public torch::nn::Module {
 /// Throws nothing a checked job could cause. Draws its initial weights from the default generator.
 std::shared_ptr<Model> build(const job::ModelConfig& config);
 
-/// Text the model writes after `prompt` (bytes; empty: a newline), `count` bytes, drawn with `seed` at `temperature` (0:
-/// always the likeliest byte); empty for a model that does not write. No gradients; leaves train/eval mode and the default generator as they were.
+/// Text the model writes after `prompt` (bytes; empty: a newline), `count` bytes, drawn with `seed` at `temperature`
+/// (0: always the likeliest byte); empty for a model that does not write. No gradients; leaves train/eval mode and the
+/// default generator as they were.
 std::string write_sample(Model& model, const std::string& prompt, std::int64_t count, std::uint64_t seed,
                          double temperature = 0.8);
 }  // namespace cinch::models

@@ -18,8 +18,14 @@ using testing::ElementsAre;
 using testing::IsSupersetOf;
 
 job::GptConfig tiny_gpt() {
-  return {.layers = 3, .hidden_size = 16, .heads = 2, .context_length = 12, .vocab_size = 300, .dropout = 0.1,
-          .attention_dropout = 0.1, .tie_weights = true};
+  return {.layers = 3,
+          .hidden_size = 16,
+          .heads = 2,
+          .context_length = 12,
+          .vocab_size = 300,
+          .dropout = 0.1,
+          .attention_dropout = 0.1,
+          .tie_weights = true};
 }
 job::ResNetConfig tiny_resnet() { return {.depth = 18, .classes = 5, .channels = 3, .image_size = 16}; }
 job::MlpConfig tiny_mlp() { return {.sizes = {12, 16, 16, 4}, .dropout = 0.2}; }
@@ -49,8 +55,9 @@ std::vector<std::string> names_of(const Model& model) {
 }
 
 /// Plain gradient descent with `activations` checkpointed; parameters and buffers afterwards.
-std::vector<at::Tensor> train(const job::ModelConfig& config, const std::map<std::string, ActivationPolicy>& activations,
-                              int steps = 20, bool bf16 = false) {
+std::vector<at::Tensor> train(const job::ModelConfig& config,
+                              const std::map<std::string, ActivationPolicy>& activations, int steps = 20,
+                              bool bf16 = false) {
   at::manual_seed(11);
   const auto model = build(config);
   techniques::CallPolicies policies(*model, activations);
@@ -139,7 +146,8 @@ TEST(Gpt, DoesNotCountIgnoredTargets) {
   first.targets[0].fill_(data::kIgnored);
   second.targets = batch.targets.clone();
   second.targets[1].fill_(data::kIgnored);
-  EXPECT_FLOAT_EQ((model->loss_sum(first) + model->loss_sum(second)).item<float>(), model->loss_sum(batch).item<float>());
+  EXPECT_FLOAT_EQ((model->loss_sum(first) + model->loss_sum(second)).item<float>(),
+                  model->loss_sum(batch).item<float>());
 }
 
 TEST(Gpt, TrainsToTheSameWeightsCheckpointed) {

@@ -25,8 +25,8 @@ BasicBlockImpl::BasicBlockImpl(std::int64_t channels_in, std::int64_t channels, 
       conv2_(register_module("conv2", conv(channels, channels, 3, 1))),
       bn2_(register_module("bn2", nn::BatchNorm2d(channels))) {
   if (stride != 1 || channels_in != channels) {
-    downsample_ = register_module(
-        "downsample", nn::Sequential(conv(channels_in, channels, 1, stride), nn::BatchNorm2d(channels)));
+    downsample_ = register_module("downsample",
+                                  nn::Sequential(conv(channels_in, channels, 1, stride), nn::BatchNorm2d(channels)));
   }
 }
 

@@ -16,7 +16,8 @@ namespace cinch::models {
 class BasicBlockImpl : public torch::nn::Module {
  public:
   BasicBlockImpl(std::int64_t channels_in, std::int64_t channels, std::int64_t stride);
-  at::Tensor forward(const at::Tensor& x);  ///< [batch, channels_in, h, w] to [batch, channels, h / stride, w / stride].
+  at::Tensor forward(
+      const at::Tensor& x);  ///< [batch, channels_in, h, w] to [batch, channels, h / stride, w / stride].
 
  private:
   torch::nn::Conv2d conv1_;

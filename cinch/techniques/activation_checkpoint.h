@@ -89,26 +89,25 @@ class [[nodiscard]] CheckpointRegion {
 /// inputs of other types, and what `forward` captures, are held as they are. Throws Error, in backward, if what is
 /// recomputed is not what forward saved.
 template <class Forward, class... Inputs>
-  requires std::invocable<Forward&, const Inputs&...>
+requires std::invocable<Forward&, const Inputs&...>
 auto checkpoint(const CheckpointPolicy& policy, Forward forward, Inputs... inputs)
     -> std::invoke_result_t<Forward&, const Inputs&...> {
   if (!c10::GradMode::is_enabled()) return std::invoke(forward, std::as_const(inputs)...);
   std::vector<at::Tensor> tensors;
   std::tuple<Inputs...> emptied(inputs...);  // the tensors in it are saved apart
   detail::visit_tensors(emptied, [&tensors](at::Tensor& tensor) { tensors.push_back(std::exchange(tensor, {})); });
-  const detail::CheckpointRegion region(
-      policy, tensors, [forward, emptied](c10::ArrayRef<at::Tensor> saved) mutable {
-        auto filled = emptied;
-        auto next = saved.begin();
-        detail::visit_tensors(filled, [&next](at::Tensor& tensor) { tensor = *next++; });
-        std::apply([&forward](const auto&... input) { static_cast<void>(std::invoke(forward, input...)); }, filled);
-      });
+  const detail::CheckpointRegion region(policy, tensors, [forward, emptied](c10::ArrayRef<at::Tensor> saved) mutable {
+    auto filled = emptied;
+    auto next = saved.begin();
+    detail::visit_tensors(filled, [&next](at::Tensor& tensor) { tensor = *next++; });
+    std::apply([&forward](const auto&... input) { static_cast<void>(std::invoke(forward, input...)); }, filled);
+  });
   return std::invoke(forward, std::as_const(inputs)...);
 }
 
 /// With the default policy.
 template <class Forward, class... Inputs>
-  requires std::invocable<Forward&, const Inputs&...>
+requires std::invocable<Forward&, const Inputs&...>
 auto checkpoint(Forward forward, Inputs... inputs) -> std::invoke_result_t<Forward&, const Inputs&...> {
   return checkpoint(CheckpointPolicy{}, std::move(forward), std::move(inputs)...);
 }

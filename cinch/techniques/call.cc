@@ -24,8 +24,8 @@ CallPolicies::CallPolicies(const torch::nn::Module& root,
     const auto policy = activations.find(path);
     paths.push_back(path);
     // A module under two names keeps the first.
-    modules_.try_emplace(&module, Known{{path, policy == activations.end() ? plan::ActivationPolicy::kKeep
-                                                                           : policy->second}});
+    modules_.try_emplace(&module,
+                         Known{{path, policy == activations.end() ? plan::ActivationPolicy::kKeep : policy->second}});
   };
   add(root, "");
   for (const auto& item : root.named_modules("", /*include_self=*/false)) add(*item.value(), item.key());

@@ -3,7 +3,8 @@
 //
 //   x = cinch::call(layers[i], x);     // instead of layers[i]->forward(x)
 //
-//  * the module's path names its allocations (found by identity among the root's named_modules(); unknown: its type name);
+//  * the module's path names its allocations (found by identity among the root's named_modules(); unknown: its type
+//  name);
 //  * its ActivationPolicy, if the plan has one, applies.
 // Outside a Session it is a plain call, named by the module's type. Nested calls nest. Same result type as forward().
 
@@ -96,16 +97,13 @@ Contained& module_of(const torch::nn::ModuleHolder<Contained>& holder) {
   return *holder.ptr();
 }
 template <class Module>
-  requires std::derived_from<Module, torch::nn::Module>
-Module& module_of(Module& module) {
-  return module;
-}
+requires std::derived_from<Module, torch::nn::Module> Module& module_of(Module& module) { return module; }
 }  // namespace detail
 }  // namespace techniques
 
 /// `callee` is a module, a module holder or a shared_ptr to a module; the result is that of its forward(inputs...).
-/// A checkpointed module keeps itself alive and copies its inputs; see checkpoint(). Throws UsageError for a policy that
-/// these inputs do not allow (they cannot be copied, or forward changes them through a reference).
+/// A checkpointed module keeps itself alive and copies its inputs; see checkpoint(). Throws UsageError for a policy
+/// that these inputs do not allow (they cannot be copied, or forward changes them through a reference).
 template <class Callee, class... Inputs>
 auto call(Callee&& callee, Inputs&&... inputs)
     -> decltype(techniques::detail::module_of(callee).forward(std::forward<Inputs>(inputs)...)) {

@@ -28,7 +28,8 @@ void note() {
 }
 
 struct LeafImpl : nn::Module {
-  LeafImpl() : linear(register_module("linear", nn::Linear(4, 4))), dropout(register_module("dropout", nn::Dropout(0.5))) {}
+  LeafImpl()
+      : linear(register_module("linear", nn::Linear(4, 4))), dropout(register_module("dropout", nn::Dropout(0.5))) {}
   at::Tensor forward(const at::Tensor& x) {
     note();
     return dropout->forward(linear->forward(x).exp());

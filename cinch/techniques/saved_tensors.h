@@ -36,8 +36,8 @@ class SavedTensorPolicy {
   virtual std::unique_ptr<SavedHandle> pack(const at::Tensor& tensor) = 0;
 };
 
-/// While it lives, tensors saved on this thread go through `policy` (the innermost scope's alone). Saved tensors outlive
-/// it; the policy must outlive only the scope. Scopes belong to a thread: other threads do not inherit them.
+/// While it lives, tensors saved on this thread go through `policy` (the innermost scope's alone). Saved tensors
+/// outlive it; the policy must outlive only the scope. Scopes belong to a thread: other threads do not inherit them.
 class [[nodiscard]] SavedTensorScope {
  public:
   explicit SavedTensorScope(SavedTensorPolicy& policy);
@@ -56,7 +56,7 @@ class SavedVersion {
  private:
   c10::VariableVersion counter_;  ///< Shared with the tensor; disabled for an inference tensor.
   std::uint32_t version_ = 0;
-  std::string module_;            ///< Where it was saved.
+  std::string module_;  ///< Where it was saved.
   at::DimVector sizes_;
   at::ScalarType dtype_;
 };

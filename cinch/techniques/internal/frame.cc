@@ -15,8 +15,8 @@
 namespace cinch::techniques::internal {
 namespace {
 
-/// Thrown to end a second run when all that backward needs exists. An std::exception, because autograd's engine, through
-/// which it may pass, catches no other.
+/// Thrown to end a second run when all that backward needs exists. An std::exception, because autograd's engine,
+/// through which it may pass, catches no other.
 struct Enough final : std::exception {
   explicit Enough(const Frame* owner) : frame(owner) {}
   const char* what() const noexcept override { return "cinch: end of an activation checkpoint's second run"; }

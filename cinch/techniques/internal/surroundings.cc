@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include <ATen/Context.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
 namespace cinch::techniques::internal {

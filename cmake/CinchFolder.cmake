@@ -24,6 +24,11 @@ function(cinch_precompile target)
     target_precompile_headers(cinch_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
   endif()
   target_precompile_headers(${target} REUSE_FROM cinch_pch)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")  # CMake would give it -fPIE, and GCC takes no precompiled header made with -fPIC for that.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
 endfunction()
 
 # cinch_test(NAME [TORCH] SOURCES file... LINK target...): a gtest program, one ctest entry. CINCH_SOURCE_DIR is the root.

@@ -71,11 +71,13 @@ void check_finite(const torch::nn::Module& model, std::int64_t step) {
   }
 }
 
-RecordingWindows windows_of(const job::TrainConfig& train, std::int64_t start) {
+/// A prediction ends with an evaluation, if there is one, and then a save: so must what is kept.
+RecordingWindows windows_of(const job::TrainConfig& train, std::int64_t start, bool evaluates) {
   const std::int64_t last = std::min(start + 2, train.steps);
+  const std::int64_t evaluation = evaluates ? next_due(last, train.evaluate_every, train.steps) : last;
   return {.last_step = static_cast<std::uint32_t>(last),
-          .evaluation_step = static_cast<std::uint32_t>(next_due(last, train.evaluate_every, train.steps)),
-          .save_step = static_cast<std::uint32_t>(next_due(last, train.save_every, train.steps))};
+          .evaluation_step = static_cast<std::uint32_t>(evaluation),
+          .save_step = static_cast<std::uint32_t>(next_due(evaluation, train.save_every, train.steps))};
 }
 
 /// What of `predicted` the recording can be held against: it may be of one step, or have been stopped early.
@@ -108,7 +110,7 @@ class Fit {
         held_out_(data::open(job.data, job.model, job.train.batch_size, job.train.seed, data::Split::kHeldOut)),
         held_out_begin_(held_out_ ? held_out_->state() : ""),
         predicted_(simulator(job, device::find("cpu", at::get_num_threads()))(plan)),
-        recording_(windows_of(job.train, start_)),
+        recording_(windows_of(job.train, start_, held_out_ != nullptr)),
         recorder_(recording_, {.cap = options.cap}),
         session_(make_session(job, plan)) {}
 

@@ -54,12 +54,16 @@ CostModel::CostModel(device::DeviceSpec device, Calibration calibration)
 
 bool CostModel::calibrated() const { return !calibration_.matrix.empty() || !calibration_.elementwise.empty(); }
 
-Seconds CostModel::op_time(const trace::OpCall& call) const {
+Seconds CostModel::op_time(const trace::OpCall& call, std::string_view name) const {
   const double bytes = static_cast<double>(call.read.count()) + static_cast<double>(call.written.count());
+  if (const auto own = calibration_.ops.find(name); own != calibration_.ops.end() && !own->second.empty()) {
+    const double size = call.flops > 0 ? call.flops : bytes;
+    return (size > 0 ? Seconds(size / interpolate(own->second, size)) : Seconds(0)) + device_.launch;
+  }
   double compute = 0, memory = 0;
   if (call.flops > 0) {
-    const double rate = calibration_.matrix.empty() ? roofline_rate(device_, call.dtype)
-                                                    : interpolate(calibration_.matrix, call.flops);
+    const double rate =
+        calibration_.matrix.empty() ? roofline_rate(device_, call.dtype) : interpolate(calibration_.matrix, call.flops);
     compute = call.flops / rate;
   }
   if (bytes > 0) {
@@ -72,14 +76,14 @@ Seconds CostModel::op_time(const trace::OpCall& call) const {
 
 Seconds CostModel::step_time(const trace::Trace& trace) const {
   Seconds sum{};
-  for_each_op_of_last_step(trace, [&](const trace::OpCall& call) { sum += op_time(call); });
+  for_each_op_of_last_step(trace, [&](const trace::OpCall& call) { sum += op_time(call, trace.name(call.name)); });
   return sum;
 }
 
 std::vector<std::pair<trace::NameId, Seconds>> CostModel::recompute_times(const trace::Trace& trace) const {
   std::map<trace::NameId, Seconds> sums;
   for_each_op_of_last_step(trace, [&](const trace::OpCall& call) {
-    if (call.recompute) sums[call.module] += op_time(call);
+    if (call.recompute) sums[call.module] += op_time(call, trace.name(call.name));
   });
   return {sums.begin(), sums.end()};
 }

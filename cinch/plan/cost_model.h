@@ -3,6 +3,9 @@
 // Counts come from the trace (the dry run fills OpCall), rates from DeviceSpec: nothing here knows a layer.
 
 #include <chrono>
+#include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,18 +19,23 @@ using Seconds = std::chrono::duration<double>;
 /// ops differ by more than any plan does. Made by train::calibrate(). Empty: the roofline alone speaks.
 struct Calibration {
   struct Point {
-    double size;             ///< Flops, or bytes read and written.
-    double per_second;       ///< Of the same.
+    double size;        ///< Flops, or bytes read and written.
+    double per_second;  ///< Of the same.
   };
-  std::vector<Point> matrix;     ///< Ops with flops, by flops; rising sizes.
+  std::vector<Point> matrix;       ///< Ops with flops, by flops; rising sizes.
   std::vector<Point> elementwise;  ///< Ops without, by bytes moved; rising sizes.
+  /// Ops that neither curve fits, by name ("aten::bernoulli_"): by flops where they have any, else by bytes.
+  std::map<std::string, std::vector<Point>, std::less<>> ops{};
+};  ///< Of any op, beyond all that: dispatch, autograd's nodes, views. 0: the device's.
 };
 
-/// Time of ops: max(flops/rate, bytes/bandwidth) + launch, the rates interpolated in the logarithm of size.
+/// Time of ops: max(flops/rate, bytes/bandwidth) + launch, or what was measured of an op that has a curve of its own;
+/// the rates interpolated in the logarithm of size.
 class CostModel {
  public:
   explicit CostModel(device::DeviceSpec device, Calibration calibration = {});
-  Seconds op_time(const trace::OpCall& call) const;
+  /// `name`: the op's, "aten::addmm"; without it the op has no curve of its own.
+  Seconds op_time(const trace::OpCall& call, std::string_view name = {}) const;
   /// One training step: the last step of the trace that trains; evaluation and saving are left out.
   Seconds step_time(const trace::Trace& trace) const;
   /// What of step_time() is recomputation, by the module of the op.

@@ -52,6 +52,21 @@ TEST(CostModel, MeasuredRatesAreInterpolatedInTheLogarithmOfSizeAndClamped) {
   EXPECT_NEAR(costs.op_time(call(0, 5'000, 5'000)).count(), 1e4 / 3e9 + 1e-6, 1e-12);
 }
 
+TEST(CostModel, AnOpWithACurveOfItsOwnFollowsIt) {
+  Calibration calibration{.matrix = {{1e6, 10e9}}, .elementwise = {{1e3, 1e9}}};
+  calibration.ops["aten::bernoulli_"] = {{1e3, 2e6}, {1e5, 4e6}};
+  calibration.ops["aten::convolution"] = {{1e6, 5e9}};
+  const CostModel costs(machine(), calibration);
+  EXPECT_NEAR(costs.op_time(call(0, 5'000, 5'000), "aten::bernoulli_").count(), 1e4 / 3e6 + 1e-6, 1e-12);
+  EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 5'000, 5'000), "aten::convolution").count(), 0.2 + 1e-6);  // by flops
+  EXPECT_DOUBLE_EQ(costs.op_time(call(0, 0, 0), "aten::bernoulli_").count(), 1e-6);
+  EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 0, 0), "aten::mm").count(), 0.1 + 1e-6);
+  trace::TraceBuilder b;
+  b.phase(Phase::kBackward, 1).op("aten::bernoulli_", 0, Bytes(100'000));
+  b.op("aten::mm", 1e9);
+  EXPECT_NEAR(costs.step_time(b.build()).count(), 1e5 / 4e6 + 0.1 + 2e-6, 1e-9);
+}
+
 TEST(CostModel, OneMeasuredPointHoldsForAllSizes) {
   const CostModel costs(machine(), {.matrix = {{1e6, 10e9}}, .elementwise = {}});
   EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 0, 0)).count(), 0.1 + 1e-6);

@@ -89,12 +89,15 @@ std::vector<std::pair<trace::NameId, Seconds>> CostModel::recompute_times(const 
 }
 
 Seconds CostModel::arithmetic_time(const trace::Trace& trace) const {
-  double fastest = 0;
-  for (const Calibration::Point& point : calibration_.matrix) fastest = std::max(fastest, point.per_second);
+  const auto fastest = [](const Points& points) {
+    return std::ranges::max(points, {}, &Calibration::Point::per_second).per_second;
+  };
   Seconds sum{};
   for_each_op_of_last_step(trace, [&](const trace::OpCall& call) {
-    const double rate = calibration_.matrix.empty() ? roofline_rate(device_, call.dtype) : fastest;
-    if (call.flops > 0 && !call.recompute) sum += Seconds(call.flops / rate);
+    if (call.flops <= 0 || call.recompute) return;
+    const auto own = calibration_.ops.find(trace.name(call.name));
+    const Points& points = own == calibration_.ops.end() ? calibration_.matrix : own->second;
+    sum += Seconds(call.flops / (points.empty() ? roofline_rate(device_, call.dtype) : fastest(points)));
   });
   return sum;
 }

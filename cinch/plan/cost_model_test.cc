@@ -67,6 +67,18 @@ TEST(CostModel, AnOpWithACurveOfItsOwnFollowsIt) {
   EXPECT_NEAR(costs.step_time(b.build()).count(), 1e5 / 4e6 + 0.1 + 2e-6, 1e-9);
 }
 
+TEST(CostModel, ArithmeticIsNeverSlowerThanTheStep) {
+  Calibration calibration{.matrix = {{1e6, 10e9}, {1e8, 20e9}}, .elementwise = {{1e3, 1e9}}};
+  calibration.ops["aten::convolution"] = {{1e6, 25e9}, {1e8, 50e9}};
+  trace::TraceBuilder b;
+  b.phase(Phase::kBackward, 1).op("aten::convolution", 1e9);
+  b.op("aten::mm", 1e9);
+  const trace::Trace trace = b.build();
+  const CostModel costs(machine(), calibration);
+  EXPECT_NEAR(costs.arithmetic_time(trace).count(), 0.02 + 0.05, 1e-12);
+  EXPECT_LE(costs.arithmetic_time(trace), costs.step_time(trace));
+}
+
 TEST(CostModel, OneMeasuredPointHoldsForAllSizes) {
   const CostModel costs(machine(), {.matrix = {{1e6, 10e9}}, .elementwise = {}});
   EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 0, 0)).count(), 0.1 + 1e-6);

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-CINCH = sys.argv.pop(1) if len(sys.argv) > 1 else "cinch"
+CINCH = str(pathlib.Path(sys.argv.pop(1)).resolve()) if len(sys.argv) > 1 else "cinch"
 
 MLP = """
 [model]

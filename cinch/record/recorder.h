@@ -43,7 +43,7 @@ class CINCH_API OutOfMemoryError : public Error {
 };
 
 struct RecorderOptions {
-  std::optional<Bytes> cap;    ///< On live requested bytes. Over it: OutOfMemoryError.
+  std::optional<Bytes> cap = {};  ///< On live requested bytes. Over it: OutOfMemoryError.
   bool clock = false;          ///< Events carry time_ns.
   std::int64_t fail_at = -1;   ///< This allocation (from 0) fails as if over the cap: to test what a failure leaves behind.
 };

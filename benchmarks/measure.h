@@ -1,8 +1,9 @@
 #pragma once
 // What the benchmarks share: time, medians, and the line that says under which conditions figures were taken.
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -13,11 +14,23 @@
 
 namespace cinch::benchmarks {
 
+/// Wall clock; with CINCH_BENCH_CLOCK=cpu the processor time of this process, which other programs lengthen less: sound
+/// for one thread only, as threads that wait for one another spin.
+inline double now() {
+  static const bool cpu = [] {
+    const char* clock = std::getenv("CINCH_BENCH_CLOCK");
+    return clock != nullptr && std::string_view(clock) == "cpu";
+  }();
+  timespec time{};
+  ::clock_gettime(cpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 template <class Work>
 double seconds_of(const Work& work) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return now() - begin;
 }
 
 /// Of samples, sorted: `share` 0.5 is the median.
@@ -46,6 +59,6 @@ inline void print_conditions(std::string_view program) {
   std::fflush(stdout);
 }
 
-/// "  demand 1.02: held" beside a ratio.
+/// Beside a ratio.
 inline const char* verdict(double ratio, double demand) { return ratio <= demand ? "held" : "MISSED"; }
 }  // namespace cinch::benchmarks

@@ -56,9 +56,10 @@ bool CostModel::calibrated() const { return !calibration_.matrix.empty() || !cal
 
 Seconds CostModel::op_time(const trace::OpCall& call, std::string_view name) const {
   const double bytes = static_cast<double>(call.read.count()) + static_cast<double>(call.written.count());
+  const Seconds launch = calibration_.launch > Seconds(0) ? calibration_.launch : device_.launch;
   if (const auto own = calibration_.ops.find(name); own != calibration_.ops.end() && !own->second.empty()) {
     const double size = call.flops > 0 ? call.flops : bytes;
-    return (size > 0 ? Seconds(size / interpolate(own->second, size)) : Seconds(0)) + device_.launch;
+    return (size > 0 ? Seconds(size / interpolate(own->second, size)) : Seconds(0)) + launch;
   }
   double compute = 0, memory = 0;
   if (call.flops > 0) {
@@ -71,7 +72,7 @@ Seconds CostModel::op_time(const trace::OpCall& call, std::string_view name) con
         calibration_.elementwise.empty() ? device_.bytes_per_second : interpolate(calibration_.elementwise, bytes);
     if (rate > 0) memory = bytes / rate;
   }
-  return Seconds(std::max(compute, memory)) + device_.launch;
+  return Seconds(std::max(compute, memory)) + launch;
 }
 
 Seconds CostModel::step_time(const trace::Trace& trace) const {

@@ -26,6 +26,8 @@ struct Calibration {
   std::vector<Point> elementwise;  ///< Ops without, by bytes moved; rising sizes.
   /// Ops that neither curve fits, by name ("aten::bernoulli_"): by flops where they have any, else by bytes.
   std::map<std::string, std::vector<Point>, std::less<>> ops{};
+  /// Of any op, beyond all that: dispatch, views, autograd's nodes. 0: the device's.
+  Seconds launch{};
 };
 
 /// Time of ops: max(flops/rate, bytes/bandwidth) + launch, or what was measured of an op that has a curve of its own;

@@ -79,6 +79,11 @@ TEST(CostModel, ArithmeticIsNeverSlowerThanTheStep) {
   EXPECT_LE(costs.arithmetic_time(trace), costs.step_time(trace));
 }
 
+TEST(CostModel, AMeasuredLaunchOutranksTheDevices) {
+  const CostModel costs(machine(), {.matrix = {{1e6, 10e9}}, .elementwise = {}, .launch = Seconds(5e-6)});
+  EXPECT_DOUBLE_EQ(costs.op_time(call(0, 0, 0)).count(), 5e-6);
+}
+
 TEST(CostModel, OneMeasuredPointHoldsForAllSizes) {
   const CostModel costs(machine(), {.matrix = {{1e6, 10e9}}, .elementwise = {}});
   EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 0, 0)).count(), 0.1 + 1e-6);

@@ -191,6 +191,24 @@ Measurement point_of(Points& curve, const OwnCurve& own, std::int64_t numbers) {
   return {&curve, {std::move(work)}, cost.flops > 0 ? cost.flops : bytes_moved(cost)};
 }
 
+/// What an op of a training step costs beyond its arithmetic: dispatch, views, autograd's nodes. From a chain of single
+/// numbers, forward and backward: nothing else is left there.
+plan::Seconds measure_launch() {
+  constexpr int kLinks = 32;
+  constexpr int kOpsOfLink = 5;  // mul, add; backward two of mul and a sum of gradients. Views are no ops of a trace.
+  const at::AutoGradMode trains(true);
+  const at::Tensor x = at::ones({1, 1}).set_requires_grad(true);
+  double least = std::numeric_limits<double>::infinity();
+  for (int pass = 0; pass < kPasses; ++pass) {
+    least = std::min(least, fastest([&] {
+                       at::Tensor y = x;
+                       for (int i = 0; i < kLinks; ++i) y = (y.t() * x).view({1, 1}) + x;
+                       y.backward();
+                       x.mutable_grad().reset();
+                     }));
+  }
+  return plan::Seconds(least / (kLinks * kOpsOfLink));
+}
 }  // namespace
 
 plan::Calibration calibrate() {
@@ -210,6 +228,7 @@ plan::Calibration calibrate() {
   {
     const record::Muted muted;
     measure(all);
+    calibration.launch = measure_launch();
   }
   return calibration;
 }

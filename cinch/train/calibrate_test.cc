@@ -10,6 +10,8 @@ namespace {
 TEST(Calibrate, OpsWithACurveOfTheirOwnHaveRisingSizes) {
   const plan::Calibration calibration = calibrate();
   EXPECT_TRUE(at::GradMode::is_enabled());
+  EXPECT_GT(calibration.launch.count(), 0);
+  EXPECT_LT(calibration.launch.count(), 1e-2);
   EXPECT_GT(calibration.ops.count("aten::bernoulli_"), 0u);
   for (const auto& [op, points] : calibration.ops) {
     EXPECT_GE(points.size(), 2u) << op;

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <random>
+
 #include "cinch/dryrun/internal/check_rules.h"
 #include "cinch/report/summarize.h"
 #include "tests/jobs.h"
@@ -154,6 +157,30 @@ TEST(PredictionOf, ADryRunLeavesTheRandomStreamAlone) {
   const auto state = generator.get_state();
   train::simulator(job, device::find("cpu"))({});
   EXPECT_TRUE(at::equal(state, generator.get_state()));
+}
+
+/// Jobs nobody thought of. CINCH_SOAK: how many (unset: a few).
+TEST(PredictionOf, RandomJobs) {
+  const char* soak = std::getenv("CINCH_SOAK");
+  std::mt19937 random(20261201);
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random); };
+  for (int round = soak ? std::atoi(soak) : 4; round > 0; --round) {
+    const auto kind = static_cast<ModelKind>(pick(0, 2));
+    auto job = small_job(kind, pick(2, 40));
+    if (kind == ModelKind::kGpt)
+      job.model = job::GptConfig{.layers = pick(1, 4), .hidden_size = 4 * pick(3, 40), .heads = pick(1, 2) * 2, .context_length = pick(1, 200),
+                                 .vocab_size = pick(2, 3000), .dropout = 0.1 * static_cast<double>(pick(0, 1)), .tie_weights = pick(0, 1) == 1};
+    if (kind == ModelKind::kResNet18) job.model = job::ResNetConfig{.classes = pick(2, 50), .channels = pick(1, 3), .image_size = 32 * pick(1, 2)};
+    if (kind == ModelKind::kMlp) job.model = job::MlpConfig{.sizes = {pick(1, 900), pick(1, 900), pick(1, 900), pick(2, 90)}, .dropout = 0.2};
+    if (pick(0, 1) == 1) job.train.optimizer = {.kind = job::OptimizerKind::kSgd, .momentum = 0.5 * static_cast<double>(pick(0, 1))};
+    if (pick(0, 1) == 1) job.train.max_grad_norm.reset();
+    train::set_threads(static_cast<int>(pick(1, 2)));
+    auto plan = pick(0, 1) == 1 ? checkpoint_all(job) : plan::Plan{};
+    std::erase_if(plan.activations, [&](const auto&) { return pick(0, 2) == 0; });
+    if (kind != ModelKind::kResNet18) plan.micro_batch_size = pick(0, static_cast<int>(job.train.batch_size));
+    SCOPED_TRACE(job::to_toml(job) + plan::to_toml(plan));
+    expect_predicted(job, plan);
+  }
 }
 
 /// Every rule that these models reach says what the kernel does.

@@ -65,7 +65,7 @@ install:
 	@echo 'installed cinch in $(PREFIX)'
 
 bench:
-	$(setup) test bench
+	$(setup) test
 	$(call configure,$(release),release,-DCINCH_BENCHMARKS=ON)
 	@$(call build,$(release)) bench
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what a build needs, and only what is missing: Debian or Ubuntu packages, and LibTorch in build/torch-VERSION.
-#   scripts/setup.sh [test] [bench] [fuzz] [lint]     (nothing named: what the cinch program needs)
+#   scripts/setup.sh [test] [fuzz] [lint]     (nothing named: what the cinch program needs)
 #   TORCH=2.11.0            the LibTorch to fetch
 #   CINCH_TORCH_DIR=DIR     a LibTorch that is already there: nothing is fetched
 # Safe to repeat and to interrupt: LibTorch is unpacked beside its place and moved there when whole.
@@ -44,10 +44,9 @@ LIST
   for group in "$@"; do
     case $group in
       test) printf '%s\n' "libgtest-dev /usr/include/gtest/gtest.h" "libgmock-dev /usr/include/gmock/gmock.h" ;;
-      bench) echo "libbenchmark-dev /usr/include/benchmark/benchmark.h" ;;
       fuzz) echo "clang clang++" ;;
       lint) printf '%s\n' "clang-tidy clang-tidy" "clang-format clang-format" ;;
-      *) fail "no group named '$group': test, bench, fuzz, lint." ;;
+      *) fail "no group named '$group': test, fuzz, lint." ;;
     esac
   done
 }

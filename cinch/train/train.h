@@ -25,7 +25,7 @@ plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device
 /// The callback for plan::solve. Each call is a dry run of initialization, two steps, an evaluation and a save, if the job
 /// evaluates and saves.
 plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device);
-/// Measures this machine: a second or so.
+/// Measures this machine: about two seconds. It makes dry runs of its own, so never inside a Recorder or a DryRun.
 plan::Calibration calibrate();
 /// Numbers in the model's parameters, a tied one once. From a dry run.
 std::int64_t parameter_count(const job::Job& job, const device::DeviceSpec& device);

@@ -21,7 +21,9 @@ trace::Category first_guess(const trace::Context& context) {
 }  // namespace
 
 trace::TraceHeader make_header(trace::TraceHeader::Source source, int threads) {
-  return {source, std::string("cinch ") + kVersion + ", LibTorch " + TORCH_VERSION, "cpu", threads};
+  std::string producer = "cinch ";
+  producer.append(kVersion).append(", LibTorch ").append(TORCH_VERSION);  // g++ 12 warns falsely of `+`
+  return {source, std::move(producer), "cpu", threads};
 }
 
 Producer* Producer::active() noexcept { return g_active.load(std::memory_order_acquire); }

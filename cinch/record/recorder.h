@@ -1,7 +1,7 @@
 #pragma once
 // A real run as events: cinch's CPU allocator, a hard cap, live statistics.
 //
-//   trace::Trace trace;
+//   trace::Trace trace;                 // cinch/trace/trace.h
 //   record::Recorder recorder(trace, {.cap = Bytes::parse("2GiB")});
 //   step(...);                      // above the cap: OutOfMemoryError
 //   recorder.peak();

@@ -70,9 +70,7 @@ report::FitSummary fit(const TrainOptions& options, const Request& request, cons
 ExitCode run(const TrainOptions& options, Stage& stage) {
   Request request = read(options);
   request.job.memory.budget = request.budget;  // Kept with the run: resuming it keeps the cap.
-  if (options.resume && request.job.train.run_dir.empty()) {
-    throw UsageError(request.path + " names no train.run_dir: there is nothing to resume", "Set train.run_dir.");
-  }
+  train::check_run_dir(request.job, options.resume);  // before the time that planning takes
   Progress progress(Progress::style(options.quiet));
   const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
   plan::Plan plan;

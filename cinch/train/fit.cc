@@ -311,6 +311,8 @@ class Fit {
 };
 }  // namespace
 
+void check_run_dir(const job::Job& job, bool resume) { checkpoint_to_resume(job.train.run_dir, resume); }
+
 report::FitSummary fit(const job::Job& job, const plan::Plan& plan, const FitOptions& options) {
   return Fit(job, plan, options).run();
 }

@@ -43,6 +43,10 @@ struct FitOptions {
   std::function<void(const Progress&)> on_progress{};  ///< Training thread; keep it short.
   std::stop_token stop{};                ///< Saves after the running step, and leaves.
 };
+/// Whether fit() could begin in the job's run_dir, or go on there. Throws UsageError: it holds a training already, or none
+/// to resume.
+void check_run_dir(const job::Job& job, bool resume);
+
 /// Trains, and sets what was predicted beside what was measured. Checkpoints are written to a temporary folder, synced,
 /// renamed. Throws OutOfMemoryError, DataError, IoError; Error naming the step for a loss that is not finite.
 report::FitSummary fit(const job::Job& job, const plan::Plan& plan, const FitOptions& options = {});

@@ -81,14 +81,14 @@ void plan_body(Writer& out, const Planned& planned, const plan::Solution& soluti
   Bytes largest;
   for (const auto& row : rows) largest = std::max(largest, row.candidate.peak);
   const Unit unit = internal::unit_for(largest);
-  out.line("{}", out.bold(fmt::format("  {:>11}{:>10}{:>12}  {}", "peak " + std::string(unit.name), "step s",
+  out.line("{}", out.bold(fmt::format("  {:>11}{:>10}{:>12}  {}", "peak " + std::string(unit.name), "step",
                                       "vs fastest", "change from plain training")));
   for (const auto& row : rows) {
     const std::string verdict = !row.fits  ? "over"
                                 : row.best ? "FITS, " + to_string(planned.budget - row.candidate.peak) + " spare"
                                            : "fits";
-    out.line("{} {:>11}{:>10.3f}{:>12}  {:<44} {}", row.best ? "▶" : " ", internal::in_unit(row.candidate.peak, unit),
-             row.candidate.step_time.count(), row.versus, one_line(row.change, 44), verdict);
+    out.line("{} {:>11}{:>10}{:>12}  {:<44} {}", row.best ? "▶" : " ", internal::in_unit(row.candidate.peak, unit),
+             internal::seconds(row.candidate.step_time.count()), row.versus, one_line(row.change, 44), verdict);
   }
   const std::size_t points = solution.frontier.size();
   if (points > rows.size()) out.line("  … {} points on the frontier in all: --json has them", points);

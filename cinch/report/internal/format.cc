@@ -115,7 +115,7 @@ std::string share(Bytes part, Bytes whole) {
 
 std::string seconds(double seconds) {
   if (!std::isfinite(seconds)) return "?";
-  if (seconds < 0.0995) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 0.0995) return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.00995 ? 2 : 1);
   if (seconds < 99.5) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
@@ -123,8 +123,9 @@ std::string seconds(double seconds) {
 }
 
 std::string shape(const plan::PeakTensor& tensor) {
-  return fmt::format("{} {}", tensor.sizes.empty() ? "-" : fmt::format("{}", fmt::join(tensor.sizes, "×")),
-                     name_of(tensor.dtype));
+  if (!tensor.sizes.empty()) return fmt::format("{} {}", fmt::join(tensor.sizes, "×"), name_of(tensor.dtype));
+  // Of an allocation that no tensor was seen for, the shape is not known.
+  return tensor.bytes == element_size(tensor.dtype) ? fmt::format("scalar {}", name_of(tensor.dtype)) : "";
 }
 
 std::string printable(std::string_view text) {

@@ -30,7 +30,7 @@ std::string exact(Bytes bytes);
 std::string share(Bytes part, Bytes whole);
 /// "85 ms", "0.41 s", "3 min 12 s"; "?" if not finite.
 std::string seconds(double seconds);
-/// "32×128×128 float32".
+/// "32×128×128 float32"; "" where it is not known.
 std::string shape(const plan::PeakTensor& tensor);
 
 /// Valid UTF-8 without control characters but newline and tab; U+FFFD in place of what is neither.

@@ -231,6 +231,15 @@ TEST_F(DryRunRules, EveryEventKnowsItsOpItsTensorAndWhatItCost) {
   EXPECT_EQ(call.written, Bytes(64 * 256 * 4));
 }
 
+TEST_F(DryRunRules, SmallTensorsHaveShapesToo) {
+  const auto small = at::rand({16, 16}), sum = small + small;
+  for (const auto& tensor : {small, sum}) {
+    const auto& allocation = trace.allocation(*record::allocation_of(tensor));
+    ASSERT_TRUE(allocation.tensor.has_value());
+    EXPECT_EQ(allocation.tensor->sizes, (std::vector<std::int64_t>{16, 16}));
+  }
+}
+
 TEST(DryRun, ItsTensorsAreRefusedAfterIt) {
   trace::Trace trace;
   at::Tensor kept;

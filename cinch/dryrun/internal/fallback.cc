@@ -61,6 +61,11 @@ const OpInfo& info_of_op(const c10::OperatorHandle& op) {
                          "depends on values cannot have one");
 }
 
+/// Of a real tensor that was made in this run.
+void tell_shape(DryRun::State& state, const at::Tensor& tensor) {
+  if (const auto id = record::allocation_of(tensor)) state.producer.tensor(*id, info_of(tensor));
+}
+
 bool runs_for_real(const OpInfo& info, const torch::jit::Stack& arguments) {
   bool any = false, all = true;
   for (std::size_t i = 0; i < arguments.size(); ++i)
@@ -166,7 +171,11 @@ void fake_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
   torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (runs_for_real(info, arguments)) {
     c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
-    return op.redispatchBoxed(kCpu, stack);
+    op.redispatchBoxed(kCpu, stack);
+    const auto results = static_cast<std::ptrdiff_t>(op.schema().returns().size());
+    for (auto value = stack->end() - results; value != stack->end(); ++value)
+      for_each_tensor(*value, [&](const at::Tensor& tensor) { tell_shape(*state, tensor); });
+    return;
   }
   if (info.rule == nullptr) throw_unsupported(*state, op);
   torch::jit::drop(*stack, count);
@@ -182,8 +191,11 @@ at::Tensor make_by_factory(at::IntArrayRef sizes, std::optional<at::IntArrayRef>
   const auto layout = strides ? at::empty_strided(sizes, *strides, at::TensorOptions(dtype).device(at::kMeta))
                               : at::empty(sizes, at::TensorOptions(dtype).device(at::kMeta));
   const auto bytes = layout.storage().nbytes();
-  if (bytes > 0 && bytes <= static_cast<std::size_t>(kSmall))
-    return strides ? at::empty_strided(sizes, *strides, dtype) : at::empty(sizes, dtype);
+  if (bytes > 0 && bytes <= static_cast<std::size_t>(kSmall)) {
+    auto real = strides ? at::empty_strided(sizes, *strides, dtype) : at::empty(sizes, dtype);
+    tell_shape(*state, real);
+    return real;
+  }
   auto memory = allocate_fake(Bytes(static_cast<std::int64_t>(bytes)));
   if (bytes > 0)
     state->producer.tensor(static_cast<const record::AllocationTag*>(memory.get_context())->id, info_of(layout));

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cinch/cli/exit_code.h"
@@ -83,7 +84,8 @@ int main(int argc, char** argv) {
     cinch::cli::print_error(error.what(), error.hint());
     return cinch::cli::exit_code(error, stage);
   } catch (const std::exception& error) {
-    cinch::cli::print_error(error.what(), "");
+    const std::string_view text = error.what();  // LibTorch's own go on with a stack trace.
+    cinch::cli::print_error(std::string(text.substr(0, text.find('\n'))), "");
     return cinch::cli::exit_code(error, stage);
   }
 }

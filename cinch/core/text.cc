@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <array>
 #include <cerrno>
 
@@ -52,6 +53,20 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
     }
   }
   return best;
+}
+
+int line_of_deep_key(std::string_view toml) {
+  constexpr int kDeepest = 100;
+  int line = 1, dots = 0;
+  for (const char c : toml) {
+    if (c == '.') {
+      if (++dots > kDeepest) return line;
+    } else if (!std::isalnum(static_cast<unsigned char>(c)) && std::string_view("_-\"' \t").find(c) == std::string_view::npos) {
+      dots = 0;
+    }
+    if (c == '\n') ++line;
+  }
+  return 0;
 }
 
 std::string read_file(const std::filesystem::path& file, std::uint64_t limit) {

@@ -171,5 +171,13 @@ TEST_F(Files, UnwritableFolderIsAnIoError) {
   }
   ::chmod(folder_.c_str(), 0700);
 }
+TEST(DeepKeys, AreFoundByLine) {
+  std::string deep;
+  for (int i = 0; i < 200; ++i) deep += "a.";
+  EXPECT_EQ(line_of_deep_key("[model]\n" + deep + "b = 1\n"), 2);
+  EXPECT_EQ(line_of_deep_key("\n\n[" + deep + "b]\n"), 3);
+  EXPECT_EQ(line_of_deep_key("x = { " + deep + "b = 1 }"), 1);
+  EXPECT_EQ(line_of_deep_key("[data]\npath = [\"a.txt\", \"b.txt\"]\nheld_out = 0.05\n"), 0);
+}
 }  // namespace
 }  // namespace cinch

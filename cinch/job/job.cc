@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint64_t kLargestFile = 1u << 20;
 
 toml::table parse_toml(std::string_view text, const std::filesystem::path& name) {
+  if (const int line = line_of_deep_key(text))
+    throw ConfigError(name, line, "", "a key has more than 100 parts", "Keys are a section and a name: train.steps.");
   try {
     return toml::parse(text, name.string());
   } catch (const toml::parse_error& error) {

@@ -26,6 +26,8 @@ std::string quoted(const std::string& text) {
 class Reader {
  public:
   Reader(std::string_view text, const std::filesystem::path& name) : name_(name) {
+    if (const int line = line_of_deep_key(text))
+      throw ConfigError(name_, line, "", "a key has more than 100 parts", "Module paths need quotes: \"layers.0\".");
     try {
       root_ = toml::parse(text, name.string());
     } catch (const toml::parse_error& error) {

@@ -73,6 +73,10 @@ std::vector<DataFile> list_files(const std::vector<std::string>& patterns) {
     }
     for (const fs::path& path : matches) {
       if (!seen.insert(path.lexically_normal()).second) continue;
+      std::error_code error;
+      if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {  // Opening a pipe would wait for its writer.
+        throw ConfigError(path, 0, "data.path", "is no regular file", "Data is read at any place: pipes and devices cannot be.");
+      }
       const OpenFile file(path);  // A file that cannot be read is found before training, not in the middle.
       const ::off_t size = ::lseek(file.descriptor(), 0, SEEK_END);
       if (size < 0) throw IoError(path, "measure", errno, "Data must be regular files, not pipes.");

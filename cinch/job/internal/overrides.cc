@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cinch/core/error.h"
+#include "cinch/core/text.h"
 #include "cinch/job/internal/section.h"
 
 namespace cinch::job::internal {
@@ -26,6 +27,7 @@ toml::table parse_value(const std::string& key, const std::string& text) {
   if (std::ranges::any_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; })) {
     fail(key, fmt::format("the value of {} holds a line break or a control character", key), kUsage);
   }
+  if (line_of_deep_key(text) != 0) fail(key, fmt::format("the value of {} has a key of more than 100 parts", key), kUsage);
   try {
     return toml::parse("value = " + text, std::string(kOverrideName));
   } catch (const toml::parse_error& error) {

@@ -49,7 +49,7 @@ std::optional<fs::path> checkpoint_to_resume(const std::string& run_dir, bool re
     if (resume) throw UsageError("nothing to resume: the job has no train.run_dir", "Set train.run_dir.");
     return std::nullopt;
   }
-  const auto newest = newest_checkpoint(run_dir);
+  auto newest = newest_checkpoint(run_dir);
   if (resume && !newest) {
     throw UsageError("nothing to resume: there is no checkpoint in " + run_dir, "Leave --resume out to begin.");
   }
@@ -285,7 +285,7 @@ class Fit {
         static_cast<double>(job_.train.batch_size) * static_cast<double>(seconds_.size()) / seconds_sum_;
     std::sort(seconds_.begin(), seconds_.end());
     const auto at_share = [&](double share) {
-      return seconds_[static_cast<std::size_t>(share * static_cast<double>(seconds_.size() - 1) + 0.5)];
+      return seconds_[static_cast<std::size_t>(std::lround(share * static_cast<double>(seconds_.size() - 1)))];
     };
     summary_.step_seconds = {at_share(0.5), at_share(0.99), seconds_.back()};
   }

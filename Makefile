@@ -35,7 +35,7 @@ help:
 	@echo 'make install   libraries, headers, package and the cinch program into PREFIX=$(PREFIX)'
 	@echo 'make bench     speed and memory, measured here'
 	@echo 'make fuzz      every file parser under libFuzzer, FUZZ_SECONDS=$(FUZZ_SECONDS) each (clang)'
-	@echo 'make soak      the long runs: SOAK_ROUNDS=$(SOAK_ROUNDS) of kill and resume, of prediction against measurement'
+	@echo 'make soak      the long runs: SOAK_ROUNDS=$(SOAK_ROUNDS) random jobs, predicted against measured'
 	@echo 'make format    clang-format over the sources'
 	@echo
 	@echo 'Variables: TORCH=$(TORCH) (2.11 to 2.15), CINCH_TORCH_DIR=DIR (a LibTorch you have), PREFIX, JOBS=$(JOBS)'

@@ -8,7 +8,8 @@
 //   shape       LibTorch's C++ Meta kernel, or a function here, gives the outputs' layouts;
 //   probe       nobody wrote its kernel's allocations down: the CPU kernel runs once for each signature on stand-ins
 //               (lazily mapped zero pages), and what it allocates is kept and replayed.
-// Every rule is checked against the kernel itself by rules_test.cc.
+// dry_run_test.cc and tests/prediction_test.cc check the rules that their models reach against the kernels themselves
+// (internal/check_rules.h). A rule for an op none of them reaches is as good as its reading of the kernel.
 
 #include <cstdint>
 #include <functional>

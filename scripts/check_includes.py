@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-LAYER_A = ["core", "device", "trace", "allocator", "plan", "job", "report", "tune"]
+LAYER_A = ["core", "device", "trace", "snapshot", "allocator", "placement", "inspect", "plan", "job", "report", "tune"]
 LAYER_B = {  # Folder → siblings it may use.
     "record": [],
     "dryrun": ["record"],

@@ -39,6 +39,8 @@ libcli11-dev /usr/include/CLI/CLI.hpp
 libtomlplusplus-dev /usr/include/toml++/toml.h
 nlohmann-json3-dev /usr/include/nlohmann/json.hpp
 libfmt-dev /usr/include/fmt/core.h
+zlib1g-dev /usr/include/zlib.h
+libzstd-dev /usr/include/zstd.h
 LIST
   [ -n "${CINCH_TORCH_DIR:-}" ] || python3 -m pip --version >/dev/null 2>&1 || echo "python3-pip /missing"
   for group in "$@"; do

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 #include <iostream>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,12 +15,16 @@
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
 #include "cinch/core/version.h"
-#include "cinch/train/train.h"
 
 namespace cinch::cli {
 namespace {
 
-std::string version() { return std::string("cinch ") + kVersion + ", LibTorch " + train::libtorch_version(); }
+std::string version() {
+  const std::string libtorch = libtorch_version();
+  return std::string("cinch ") + kVersion + (libtorch.empty() ? ", without LibTorch" : ", LibTorch " + libtorch);
+}
+
+constexpr const char* kNoVerb = "no verb given: say estimate, plan, train, inspect, replay, diff or record";
 
 /// "Did you mean --budget?", from the flags of the chosen verb or from the verbs.
 std::string did_you_mean(const CLI::App& program, const std::string& word) {
@@ -49,16 +52,20 @@ UsageError usage_error(const CLI::App& program, const CLI::ParseError& error) {
     const std::string what = chosen.empty() && !rest.front().starts_with('-') ? "unknown verb " : "did not expect ";
     return UsageError(what + rest.front(), hint.empty() ? help : hint);
   }
-  if (chosen.empty()) return UsageError("no verb given: say estimate, plan or train", help);
+  if (chosen.empty()) return UsageError(kNoVerb, help);
   return UsageError(error.what(), help);
+}
+
+Verbs add_verbs(CLI::App& program) {
+  Verbs verbs = add_training_verbs(program);
+  return verbs;
 }
 
 int run(int argc, char** argv, Stage& stage) {
   CLI::App program(
       "Fits training into memory: says what a step needs, finds the fastest plan that fits, trains under it.", "cinch");
   program.set_version_flag("--version", version);
-  std::map<std::string, Run> verbs{
-      {"estimate", add_estimate(program)}, {"plan", add_plan(program)}, {"train", add_train(program)}};
+  const Verbs verbs = add_verbs(program);
   for (CLI::App* verb : program.get_subcommands(nullptr)) verb->set_version_flag("--version", version);
   program.footer("Exit codes: 0 done; 1 failed, or interrupted; 2 bad usage or input; 3 does not fit the budget.");
   try {
@@ -69,8 +76,7 @@ int run(int argc, char** argv, Stage& stage) {
     throw usage_error(program, error);
   }
   const auto chosen = program.get_subcommands();
-  if (chosen.empty())
-    throw UsageError("no verb given: say estimate, plan or train", "cinch --help shows what there is.");
+  if (chosen.empty()) throw UsageError(kNoVerb, "cinch --help shows what there is.");
   return verbs.at(chosen.front()->get_name())(stage);
 }
 }  // namespace

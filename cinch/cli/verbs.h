@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <map>
+#include <string>
 
 #include "cinch/cli/exit_code.h"
 
@@ -11,8 +13,17 @@ namespace cinch::cli {
 
 /// Runs a verb whose flags have been parsed. Sets the stage as it goes; throws what goes wrong.
 using Run = std::function<ExitCode(Stage&)>;
+using Verbs = std::map<std::string, Run>;  ///< By name.
 
+// On recordings: without LibTorch.
+
+// On jobs: with LibTorch.
 Run add_estimate(CLI::App& program);
 Run add_plan(CLI::App& program);
 Run add_train(CLI::App& program);
+
+/// The verbs on jobs, where this build has them; where not, they are added all the same and say what to build.
+Verbs add_training_verbs(CLI::App& program);
+/// "2.11.0"; "" in a build without LibTorch.
+std::string libtorch_version();
 }  // namespace cinch::cli

@@ -230,5 +230,10 @@ TEST_F(Format, TheFuzzersCorpusIsReadOrRefused) {
   }
   EXPECT_GT(files, 0);
 }
+
+TEST(TraceFormat, DoesNotHoldSnapshots) {
+  const Trace trace = TraceBuilder(TraceHeader::Source::kSnapshot).build();
+  EXPECT_THROW(save(trace, testing::TempDir() + "snapshot.trace"), UsageError);
+}
 }  // namespace
 }  // namespace cinch::trace

@@ -2,6 +2,7 @@
 #include <concepts>
 
 #include "cinch/core/atomic_file.h"
+#include "cinch/core/error.h"
 #include "cinch/trace/internal/format.h"
 #include "cinch/trace/trace.h"
 
@@ -15,6 +16,9 @@ class Writer final : public Sink {
   explicit Writer(const std::filesystem::path& file) : out_(file) {}
 
   void on_begin(const TraceHeader& header, const NameTable& names) override {
+    if (header.source == TraceHeader::Source::kSnapshot) {
+      throw UsageError("cinch's own format does not hold snapshots", "Write a pickle or JSON.");
+    }
     names_ = &names;
     put_bytes({internal::kMagic.data(), internal::kMagic.size()});
     put(internal::kFormatVersion);

@@ -146,8 +146,9 @@ std::optional<std::string> compare_phase_ends(const Trace& predicted, const Trac
 void adopt_shapes(Trace& recording, const Trace& prediction);
 
 /// Own format, see internal/format.h: versioned, little-endian, streamed. Categories that are not labels are not in it:
-/// classify() again. save() throws IoError; load() throws IoError, or DataError with the offset; sizes are checked
-/// before they are believed. What comes before a fault has been pushed by then.
+/// classify() again. Recordings and dry runs alone: save() throws UsageError for a snapshot, and IoError. load() throws
+/// IoError, or DataError with the offset; sizes are checked before they are believed. What comes before a fault has
+/// been pushed by then.
 void save(const Trace& trace, const std::filesystem::path& file);
 void load(const std::filesystem::path& file, Sink& sink);
 }  // namespace cinch::trace

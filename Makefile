@@ -29,6 +29,7 @@ configure = @cmake --preset $(2) -B $(1) -DCINCH_TORCH_DIR=$(torch_dir) $(3) --l
 build = cmake --build $(1) -j $(JOBS) --target
 
 help:
+	@echo 'make inspect   the cinch program without LibTorch: inspect, replay, diff, record; two minutes'
 	@echo 'make demo      fit a GPT of 10 million parameters into a memory budget and train it on real text'
 	@echo 'make test      build everything, run every test'
 	@echo 'make build     build everything'
@@ -39,6 +40,13 @@ help:
 	@echo 'make format    clang-format over the sources'
 	@echo
 	@echo 'Variables: TORCH=$(TORCH) (2.11 to 2.15), CINCH_TORCH_DIR=DIR (a LibTorch you have), PREFIX, JOBS=$(JOBS)'
+
+inspect:
+	$(setup) no-torch
+	$(call configure,build/inspect,release,-DCINCH_TORCH=OFF -DCINCH_TESTS=OFF --no-warn-unused-cli)
+	@echo 'building the cinch program without LibTorch in build/inspect'
+	@cmake --build build/inspect -j $$(nproc) --target cinch
+	@echo 'done: build/inspect/bin/cinch inspect SNAPSHOT'
 
 demo:
 	$(setup)
@@ -81,4 +89,4 @@ format:
 	$(setup) lint
 	@git ls-files -z '*.h' '*.cc' | xargs -0 clang-format -i
 
-.PHONY: help demo build test install bench fuzz soak format
+.PHONY: help inspect demo build test install bench fuzz soak format

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what a build needs, and only what is missing: Debian or Ubuntu packages, and LibTorch in build/torch-VERSION.
-#   scripts/setup.sh [test] [fuzz] [lint]     (nothing named: what the cinch program needs)
+#   scripts/setup.sh [test] [fuzz] [lint] [no-torch]     (nothing named: what the cinch program needs)
 #   TORCH=2.11.0            the LibTorch to fetch
 #   CINCH_TORCH_DIR=DIR     a LibTorch that is already there: nothing is fetched
 # Safe to repeat and to interrupt: LibTorch is unpacked beside its place and moved there when whole.
@@ -42,13 +42,14 @@ libfmt-dev /usr/include/fmt/core.h
 zlib1g-dev /usr/include/zlib.h
 libzstd-dev /usr/include/zstd.h
 LIST
-  [ -n "${CINCH_TORCH_DIR:-}" ] || python3 -m pip --version >/dev/null 2>&1 || echo "python3-pip /missing"
+  [ -n "${CINCH_TORCH_DIR:-}" ] || [ -n "$no_torch" ] || python3 -m pip --version >/dev/null 2>&1 || echo "python3-pip /missing"
   for group in "$@"; do
     case $group in
       test) printf '%s\n' "libgtest-dev /usr/include/gtest/gtest.h" "libgmock-dev /usr/include/gmock/gmock.h" ;;
       fuzz) echo "clang clang++" ;;
       lint) printf '%s\n' "clang-tidy clang-tidy" "clang-format clang-format" ;;
-      *) fail "no group named '$group': test, fuzz, lint." ;;
+      no-torch) ;;
+      *) fail "no group named '$group': test, fuzz, lint, no-torch." ;;
     esac
   done
 }
@@ -138,15 +139,19 @@ fetch_torch() {
   trap - EXIT
 }
 
+no_torch=
+case " $* " in *" no-torch "*) no_torch=yes ;; esac
 check_machine
 [ -n "${CINCH_TORCH_DIR:-}" ] || check_version "$torch"
 install_packages "$@"
-if [ -n "${CINCH_TORCH_DIR:-}" ]; then
+if [ -n "$no_torch" ]; then
+  say "LibTorch: not needed"
+elif [ -n "${CINCH_TORCH_DIR:-}" ]; then
   version=$(version_of "$CINCH_TORCH_DIR")
   check_version "$version"
   say "LibTorch $version: yours, in $CINCH_TORCH_DIR"
 else
   fetch_torch
 fi
-need_disk build 2000 "building"
+need_disk build "$([ -n "$no_torch" ] && echo 300 || echo 2000)" "building"
 say "done"

@@ -48,6 +48,8 @@ struct Device {
   int index = 0;
   std::size_t events = 0;       ///< In the window that was opened.
   std::size_t first_event = 0;  ///< Position of the first of them in the recording.
+  /// Clock of the recording, as annotations have it, at the first event of the window: where play()'s time_ns is 0.
+  std::int64_t first_time_us = 0;
   std::vector<trace::Segment> start,
       end;                             ///< State before the first and after the last event of the window; by address.
   std::vector<std::uint64_t> streams;  ///< cudaStream_t of each StreamId.

@@ -1,0 +1,51 @@
+#include "cinch/inspect/categories.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cinch/inspect/internal/categorizer.h"
+
+namespace cinch::inspect {
+namespace {
+
+struct Row {
+  trace::Category category;
+  std::string_view name;
+};
+
+constexpr std::array<Row, kKindCount> kRows = {{{trace::Category::kParameter, "parameters"},
+                                                {trace::Category::kGradient, "gradients"},
+                                                {trace::Category::kActivation, "activations"},
+                                                {trace::Category::kOptimizerState, "optimizer state"},
+                                                {trace::Category::kInput, "input"},
+                                                {trace::Category::kBuffer, "buffers, input"},
+                                                {trace::Category::kTemporary, "temporary"},
+                                                {trace::Category::kUnknown, "unknown"},
+                                                {trace::Category::kParameter, "parameters without a gradient"},
+                                                {trace::Category::kGradient, "gradient buckets"},
+                                                {trace::Category::kActivation, "autocast copies of weights"},
+                                                {trace::Category::kActivation, "recomputed activations"},
+                                                {trace::Category::kTemporary, "cuBLAS workspaces"},
+                                                {trace::Category::kTemporary, "cuDNN workspaces"},
+                                                {trace::Category::kTemporary, "communication"}}};
+}  // namespace
+
+trace::Category category_of(Kind kind) { return kRows[static_cast<std::size_t>(kind)].category; }
+std::string_view name_of(Kind kind) { return kRows[static_cast<std::size_t>(kind)].name; }
+
+const PhaseRun& Kinds::phase_at(std::size_t event) const {
+  const auto after = std::upper_bound(phases.begin(), phases.end(), event,
+                                      [](std::size_t at, const PhaseRun& run) { return at < run.first_event; });
+  return after == phases.begin() ? phases.front() : *(after - 1);
+}
+
+Kinds categorize(const snapshot::Snapshot& snapshot, const snapshot::Device& device) {
+  std::string optimizer;
+  auto steps = internal::optimizer_intervals(snapshot, device, optimizer);
+  internal::Categorizer categorizer(snapshot.stacks(), std::move(steps));
+  snapshot.play(device, categorizer);
+  Kinds kinds = categorizer.finish();
+  kinds.optimizer = std::move(optimizer);
+  return kinds;
+}
+}  // namespace cinch::inspect

@@ -41,7 +41,7 @@ const PhaseRun& Kinds::phase_at(std::size_t event) const {
 
 Kinds categorize(const snapshot::Snapshot& snapshot, const snapshot::Device& device) {
   std::string optimizer;
-  auto steps = internal::optimizer_intervals(snapshot, device, optimizer);
+  auto steps = internal::optimizer_intervals(snapshot, optimizer);
   internal::Categorizer categorizer(snapshot.stacks(), std::move(steps));
   snapshot.play(device, categorizer);
   Kinds kinds = categorizer.finish();

@@ -68,6 +68,9 @@ struct OutOfMemory {
   Live live;                 ///< Then; for a card of another size the asked tensor included.
   Fragmentation waste;       ///< Then.
   std::string why;           ///< A sentence: why no block served.
+  /// Under the recorded settings it would have failed here already: fragmentation. Only where tensors alone are too
+  /// much later on, which `event` is.
+  std::optional<std::size_t> already_at;
   bool any_setting_helps = false;
   std::string setting;                 ///< That helps: PYTORCH_CUDA_ALLOC_CONF.
   std::optional<Bytes> setting_needs;  ///< Peak reserved under it.

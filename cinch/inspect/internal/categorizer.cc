@@ -9,8 +9,18 @@ namespace cinch::inspect::internal {
 using trace::Action;
 using trace::Phase;
 
-std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, const snapshot::Device& device,
-                                          std::string& name) {
+namespace {
+
+/// A clock in a damaged file can say anything.
+std::int64_t nanoseconds(std::int64_t us, std::int64_t origin_us) {
+  constexpr auto kMost = static_cast<double>(std::numeric_limits<std::int64_t>::max() / 4);
+  const double ns = (static_cast<double>(us) - static_cast<double>(origin_us)) * 1000;
+  if (ns > kMost || ns < -kMost) return static_cast<std::int64_t>(ns > 0 ? kMost : -kMost);
+  return (us - origin_us) * 1000;
+}
+}  // namespace
+
+std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, std::string& name) {
   constexpr std::string_view begin = "Optimizer.step#", end = ".step";
   std::vector<Interval> intervals;
   bool open = false;
@@ -19,7 +29,8 @@ std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, co
     std::string_view who = std::string_view(annotation.name).substr(begin.size());
     if (who.ends_with(end)) who.remove_suffix(end.size());
     if (name.empty()) name = who;
-    const std::int64_t at = (annotation.time_us - device.first_time_us) * 1000;
+    if (!snapshot.origin_us()) continue;
+    const std::int64_t at = nanoseconds(annotation.time_us, *snapshot.origin_us());
     if (annotation.start) {
       intervals.push_back({at, std::numeric_limits<std::int64_t>::max()});
       open = true;

@@ -15,14 +15,13 @@
 
 namespace cinch::inspect::internal {
 
-/// When an optimizer stepped, in nanoseconds since the first event.
+/// When an optimizer stepped, on the clock of the events.
 struct Interval {
   std::int64_t from = 0, to = 0;
 };
 
 /// Of the annotations PyTorch's optimizers leave ("Optimizer.step#AdamW.step"), by time; `name` gets "AdamW".
-std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, const snapshot::Device& device,
-                                          std::string& name);
+std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, std::string& name);
 
 class Categorizer final : public trace::Sink {
  public:

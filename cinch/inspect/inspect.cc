@@ -1,0 +1,104 @@
+#include "cinch/inspect/inspect.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cinch/inspect/internal/findings.h"
+#include "cinch/inspect/internal/live_builder.h"
+#include "cinch/inspect/internal/out_of_memory.h"
+#include "cinch/inspect/internal/passes.h"
+#include "cinch/inspect/internal/settings_of.h"
+
+namespace cinch::inspect {
+namespace {
+
+using internal::LiveBuilder;
+using internal::Meter;
+using internal::Moments;
+
+/// What turns the ids of one recording into words.
+struct Words {
+  const snapshot::Snapshot& snapshot;
+  const snapshot::Device& device;
+  const Kinds& kinds;
+  std::size_t paths;
+
+  Live live(std::size_t event, const Moments::Moment& moment) const {
+    LiveBuilder builder;
+    for (const Moments::Allocation& allocation : moment.live) {
+      builder.add(static_cast<std::uint32_t>(allocation.stack), kinds.of[static_cast<std::size_t>(allocation.id)],
+                  allocation.bytes, allocation.before);
+    }
+    const auto path_of = [&](std::uint32_t stack) { return call_path(snapshot.stacks(), trace::StackId{stack}); };
+    Live live = builder.take(path_of, paths);
+    const PhaseRun& run = kinds.phase_at(event);
+    live.event = device.first_event + event;
+    live.phase = run.phase;
+    live.step = run.step;
+    if (moment.stack != trace::StackId{}) live.where = to_string(path_of(static_cast<std::uint32_t>(moment.stack)));
+    return live;
+  }
+};
+
+void add_failure(Inspection& result, const internal::Failure& failure, const Words& words,
+                 const allocator::Settings& settings, const Moments::Moment& moment) {
+  OutOfMemory oom;
+  oom.live = words.live(failure.event, moment);
+  if (!moment.segments.empty()) oom.waste = fragmentation(moment.segments, settings, moment.stream);
+  internal::explain(oom, failure, words.snapshot, words.device, settings, moment, words.kinds);
+  result.oom = std::move(oom);
+}
+
+/// The windows of the curve are of the recording.
+std::vector<CurvePoint> shifted(std::vector<CurvePoint> curve, std::size_t by) {
+  for (CurvePoint& point : curve) point.event += by;
+  return curve;
+}
+}  // namespace
+
+Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Options& options) {
+  const allocator::Settings settings = internal::settings_of(snapshot.settings());
+  const Kinds kinds = categorize(snapshot, device);
+  Meter meter(&kinds, device.events, options.curve_points, options.capacity);
+  snapshot.play(device, meter);
+  Meter::Totals totals = meter.take();
+
+  Inspection result;
+  result.device = device.index;
+  result.device_name = "GPU " + std::to_string(device.index);
+  result.events = totals.events;
+  result.first_event = device.first_event;
+  result.left_out = device.left_out;
+  result.alloc_conf = snapshot.settings().alloc_conf;
+  result.optimizer = kinds.optimizer;
+  result.optimizer_steps = kinds.optimizer_steps;
+  result.has_segments = true;
+  result.peak_reserved = totals.peak_reserved;
+  result.peak_reserved_event = device.first_event + totals.peak_reserved_event;
+  result.best_possible = totals.rounded_peak;
+  result.curve = shifted(std::move(totals.curve), device.first_event);
+
+  const auto failure = internal::find_failure(snapshot, device, settings, totals, options.capacity);
+  const std::size_t last = totals.events > 0 ? totals.events - 1 : 0;
+  std::vector<std::size_t> wanted = {totals.peak_event, last};
+  if (failure) wanted.push_back(failure->event);
+  internal::Layout layout(device.start, settings);
+  Moments moments(std::move(wanted), &layout);
+  snapshot.play(device, moments);
+  moments.finish();
+
+  const Words words{snapshot, device, kinds, options.paths};
+  result.peak = words.live(totals.peak_event, moments.at(totals.peak_event));
+  result.at_peak = fragmentation(moments.at(totals.peak_event).segments, settings);
+  result.end = words.live(last, moments.at(last));
+  result.at_end = fragmentation(device.end, settings);
+  result.leaks = find_leaks(snapshot, device, kinds, options.capacity);
+  if (failure) {
+    add_failure(result, *failure, words, settings, moments.at(failure->event));
+  } else {
+    result.fits_capacity = options.capacity;
+  }
+  result.findings = internal::findings(result);
+  return result;
+}
+}  // namespace cinch::inspect

@@ -1,0 +1,12 @@
+#pragma once
+// An Inspection in sentences.
+
+#include <vector>
+
+#include "cinch/inspect/inspect.h"
+
+namespace cinch::inspect::internal {
+
+/// Most important first: what failed, the peak, what is wasted, what leaks, what could be smaller.
+std::vector<Finding> findings(const Inspection& inspection);
+}  // namespace cinch::inspect::internal

@@ -48,8 +48,6 @@ struct Device {
   int index = 0;
   std::size_t events = 0;       ///< In the window that was opened.
   std::size_t first_event = 0;  ///< Position of the first of them in the recording.
-  /// Clock of the recording, as annotations have it, at the first event of the window: where play()'s time_ns is 0.
-  std::int64_t first_time_us = 0;
   std::vector<trace::Segment> start,
       end;                             ///< State before the first and after the last event of the window; by address.
   std::vector<std::uint64_t> streams;  ///< cudaStream_t of each StreamId.
@@ -78,10 +76,12 @@ class Snapshot {
   const RecordedSettings& settings() const;
   std::span<const Annotation> annotations() const;  ///< By time.
   const trace::StackTable& stacks() const;
+  /// Clock of the recording where play()'s time_ns is 0: its first event, whatever the window. None without a clock.
+  std::optional<std::int64_t> origin_us() const;
 
   /// Pushes one device's recording: for each segment and each allocation of Device::start an event with `before` set,
   /// in order of address; then the window's events in order. Allocations are numbered in that order. Stacks are of
-  /// stacks(), StreamId and PoolId index Device::streams and pools; time_ns is since the first event.
+  /// stacks(), StreamId and PoolId index Device::streams and pools; time_ns is since origin_us().
   /// A kFreeRequested and its kFreeCompleted carry the allocation they free; kOom's `bytes` are those asked for and its
   /// `address` what the driver said was free on the device.
   void play(const Device& device, trace::Sink& sink) const;

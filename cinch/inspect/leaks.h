@@ -61,8 +61,8 @@ struct Leaks {
 struct LeakOptions {
   /// Events (from 0, those with `before` set not counted) at which an optimizer step, or anything that comes once a
   /// step, begins; ascending. Fewer than three are not used: then steps that the trace counts, then a pattern.
-  std::vector<std::size_t> boundaries;
-  std::optional<Bytes> capacity;              ///< Of the card.
+  std::vector<std::size_t> boundaries{};
+  std::optional<Bytes> capacity{};            ///< Of the card.
   const trace::StackTable* stacks = nullptr;  ///< Of the events, for Leak::path.
 };
 

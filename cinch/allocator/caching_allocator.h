@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "cinch/allocator/addresses.h"
 #include "cinch/allocator/settings.h"
 #include "cinch/trace/segments.h"
 
@@ -21,11 +22,14 @@ namespace cinch::allocator {
 using trace::PoolId;
 using trace::StreamId;
 
-/// As torch.cuda.memory_stats(). requested ≤ allocated ≤ active ≤ reserved (active adds pending frees).
+/// As torch.cuda.memory_stats(). allocated ≤ active ≤ reserved and requested ≤ active: active counts pending frees,
+/// and so does requested.
 struct Stats {
   Bytes requested, allocated, active, inactive_split, reserved;
   Bytes peak_requested, peak_allocated, peak_active, peak_reserved;
-  std::int64_t segments = 0, allocations = 0, alloc_retries = 0, ooms = 0, device_allocs = 0, device_frees = 0;
+  std::int64_t segments = 0;     ///< From cudaMalloc; expandable ones are not counted.
+  std::int64_t allocations = 0;  ///< Blocks in use now.
+  std::int64_t alloc_retries = 0, ooms = 0, device_allocs = 0, device_frees = 0;
 };
 
 /// Why an allocation failed. A value: replay asks "would it?" thousands of times.
@@ -33,15 +37,6 @@ struct OutOfMemory {
   Bytes asked;               ///< Rounded.
   Bytes free_on_device;      ///< Neither reserved nor taken by others.
   Bytes largest_free_block;  ///< Of the pool and stream that was asked.
-};
-
-/// What the driver is asked for. Recorded addresses make a replay exact; made-up ones, in several orders, an interval.
-class AddressSource {
- public:
-  virtual ~AddressSource() = default;
-  /// Where the next segment (or the address range of an expandable one) of so many bytes begins. Not 0.
-  virtual std::uint64_t reserve(Bytes bytes) = 0;
-  virtual void release(std::uint64_t address, Bytes bytes) = 0;
 };
 
 /// Hears what the model does with the driver, in order.
@@ -52,17 +47,28 @@ class SegmentListener {
   virtual void on_segment(trace::Action action, std::uint64_t address, Bytes bytes, StreamId stream) = 0;
 };
 
+inline constexpr Bytes kUnlimitedMemory{std::int64_t{1} << 48};  ///< 256 TiB: more than any card has.
+
 struct Machine {
   Settings settings{};
-  Bytes device_memory{};   ///< What there is for this process's segments: the card less contexts and other processes.
-  int pytorch_minor = 11;  ///< 2.x: rules differ by version.
+  /// What there is for this process's segments: the card less contexts and other processes.
+  Bytes device_memory = kUnlimitedMemory;
+  /// The whole card, of which the memory fraction and the address range of expandable segments are shares; 0:
+  /// device_memory.
+  Bytes card{};
+  /// 2.x: rules differ by version. large_segment_size_mb came with 2.11, max_non_split_rounding_mb with 2.6,
+  /// expandable segments with 2.1; before that the setting does nothing.
+  int pytorch_minor = 11;
 };
 
 /// The state machine of c10::cuda::CUDACachingAllocator for one device (c10/cuda/CUDACachingAllocator.cpp): rounding,
 /// best fit by (stream, size, address), splitting, merging, expandable segments, private pools, garbage collection,
-/// release and retry. Not thread-safe. O(log free blocks) a call.
+/// release and retry. Not thread-safe. O(log free blocks) a call, but for what gives segments back.
+/// Left out, since no recording shows them: captures under way, callbacks that free memory, pools with allocators of
+/// their own, pools used on out-of-memory.
 class CachingAllocator {
  public:
+  /// `addresses` and `listener` must outlive it.
   CachingAllocator(Machine machine, AddressSource& addresses, SegmentListener* listener = nullptr);
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
@@ -76,13 +82,14 @@ class CachingAllocator {
   [[nodiscard]] std::variant<trace::Block, OutOfMemory> allocate(Bytes requested, StreamId stream,
                                                                  PoolId pool = PoolId{0});
   void free(std::uint64_t address);  ///< Throws UsageError for an address that is not allocated.
-  /// Another stream uses the block: free() then leaves it pending until complete().
+  /// Another stream uses the block: free() then leaves it pending until complete(). Throws UsageError for an address
+  /// that is not allocated.
   void record_stream(std::uint64_t address, StreamId stream);
-  void complete(std::uint64_t address);
+  void complete(std::uint64_t address);  ///< No effect unless a free is pending there: a retry completes them all.
   void empty_cache();
   void release_pool(PoolId pool);  ///< Its user is gone: what it caches may be given back.
 
-  const Stats& stats() const;
+  Stats stats() const;
   std::vector<trace::Segment> segments() const;  ///< By address. O(blocks).
 
  private:

@@ -63,7 +63,7 @@ PinnedSegment pinned(const Segment& segment) {
       result.largest_free = std::max(result.largest_free, block.size);
     } else {
       ++result.blocks;
-      result.holders.push_back({block.address, block.requested, block.stack});
+      result.holders.push_back({block.address, block.requested, block.stack, {}});
     }
   }
   std::stable_sort(result.holders.begin(), result.holders.end(),

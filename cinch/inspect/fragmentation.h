@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cinch/allocator/settings.h"
@@ -22,6 +23,7 @@ struct PinnedSegment {
     std::uint64_t address = 0;  ///< Of the block.
     Bytes requested;
     trace::StackId stack{};
+    std::string path;  ///< Of the stack, in words; empty until somebody who knows the stacks fills it in.
   };
   std::vector<Holder> holders;  ///< Smallest first: the cheapest to move away; at most four of them.
   std::size_t blocks = 0;       ///< That live in it.

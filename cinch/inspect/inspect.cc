@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "cinch/allocator/replay.h"
+#include "cinch/core/text.h"
 #include "cinch/inspect/internal/findings.h"
 #include "cinch/inspect/internal/live_builder.h"
 #include "cinch/inspect/internal/out_of_memory.h"
 #include "cinch/inspect/internal/passes.h"
-#include "cinch/inspect/internal/settings_of.h"
+#include "cinch/inspect/words.h"
 
 namespace cinch::inspect {
 namespace {
@@ -15,6 +17,30 @@ namespace {
 using internal::LiveBuilder;
 using internal::Meter;
 using internal::Moments;
+
+/// Whose thread it was: the library keeps one for each.
+std::string threads_of(const Live& live, Kind kind) {
+  bool main = false, autograd = false;
+  for (const Live::Path& path : live.paths) {
+    if (path.kind != kind) continue;
+    (path.path.op.find("Backward") != std::string::npos ? autograd : main) = true;
+  }
+  return main && autograd ? "(main, autograd thread)" : autograd ? "(autograd thread)" : "";
+}
+
+void add_notes(Live& live) {
+  const auto parameters = std::find_if(live.kinds.begin(), live.kinds.end(),
+                                       [](const Live::OfKind& row) { return row.kind == Kind::kParameter; });
+  for (Live::OfKind& row : live.kinds) {
+    if (row.kind == Kind::kCublasWorkspace) row.note = threads_of(live, row.kind);
+    if (row.kind == Kind::kParameter && row.before == row.bytes) row.note = "(before the recording)";
+    const bool gradients = row.kind == Kind::kGradient && live.phase == trace::Phase::kBackward;
+    if (!gradients || parameters == live.kinds.end() || row.tensors >= parameters->tensors) continue;
+    row.note = "of " + with_thousands(static_cast<std::int64_t>(parameters->tensors));
+    const Bytes to_come = parameters->bytes - row.bytes;
+    if (to_come > Bytes(0)) row.note += "; " + size_words(to_come) + " still to come";
+  }
+}
 
 /// What turns the ids of one recording into words.
 struct Words {
@@ -36,9 +62,19 @@ struct Words {
     live.phase = run.phase;
     live.step = run.step;
     if (moment.stack != trace::StackId{}) live.where = to_string(path_of(static_cast<std::uint32_t>(moment.stack)));
+    add_notes(live);
     return live;
   }
 };
+
+/// Says who holds the segments in part free.
+void name_holders(Fragmentation& parts, const Words& words) {
+  for (PinnedSegment& segment : parts.pinned) {
+    for (PinnedSegment::Holder& holder : segment.holders) {
+      if (holder.stack != trace::StackId{}) holder.path = to_string(call_path(words.snapshot.stacks(), holder.stack));
+    }
+  }
+}
 
 void add_failure(Inspection& result, const internal::Failure& failure, const Words& words,
                  const allocator::Settings& settings, const Moments::Moment& moment) {
@@ -46,6 +82,8 @@ void add_failure(Inspection& result, const internal::Failure& failure, const Wor
   oom.live = words.live(failure.event, moment);
   if (!moment.segments.empty()) oom.waste = fragmentation(moment.segments, settings, moment.stream);
   internal::explain(oom, failure, words.snapshot, words.device, settings, moment, words.kinds);
+  name_holders(oom.waste, words);
+  internal::describe(result, oom);
   result.oom = std::move(oom);
 }
 
@@ -57,7 +95,7 @@ std::vector<CurvePoint> shifted(std::vector<CurvePoint> curve, std::size_t by) {
 }  // namespace
 
 Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Options& options) {
-  const allocator::Settings settings = internal::settings_of(snapshot.settings());
+  const allocator::Settings settings = allocator::recorded_settings(snapshot.settings());
   const Kinds kinds = categorize(snapshot, device);
   Meter meter(&kinds, device.events, options.curve_points, options.capacity);
   snapshot.play(device, meter);
@@ -92,6 +130,8 @@ Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& d
   result.at_peak = fragmentation(moments.at(totals.peak_event).segments, settings);
   result.end = words.live(last, moments.at(last));
   result.at_end = fragmentation(device.end, settings);
+  name_holders(result.at_peak, words);
+  name_holders(result.at_end, words);
   result.leaks = find_leaks(snapshot, device, kinds, options.capacity);
   if (failure) {
     add_failure(result, *failure, words, settings, moments.at(failure->event));

@@ -34,6 +34,7 @@ struct Live {
     Kind kind;
     Bytes bytes, before;  ///< `before`: the part that lived before the recording.
     std::size_t tensors = 0, tensors_before = 0;
+    std::string note;  ///< "of 291; 4.29 GiB still to come"; may be empty.
   };
   std::vector<OfKind> kinds;  ///< That occur; as reports list them.
   struct Path {
@@ -67,6 +68,9 @@ struct OutOfMemory {
   Bytes short_by;            ///< What tensors alone need beyond `capacity`; 0 if their sum would have fitted.
   Live live;                 ///< Then; for a card of another size the asked tensor included.
   Fragmentation waste;       ///< Then.
+  std::string headline;      ///< A sentence: "Would run out in backward, event 12,630 of 19,342, asking 100 MiB."
+  std::string verdict;       ///< A sentence: whether a setting could have helped, by arithmetic or by trying.
+  std::string to_fit;        ///< A sentence: what to do.
   std::string why;           ///< A sentence: why no block served.
   /// Under the recorded settings it would have failed here already: fragmentation. Only where tensors alone are too
   /// much later on, which `event` is.

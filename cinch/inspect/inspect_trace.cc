@@ -114,7 +114,11 @@ Inspection inspect(const trace::Trace& trace, const Options& options) {
   result.leaks = find_leaks(trace, options.capacity);
   if (options.capacity) {
     result.oom = over(trace, timeline, *options.capacity, options.paths);
-    if (!result.oom) result.fits_capacity = options.capacity;
+    if (result.oom) {
+      internal::describe(result, *result.oom);
+    } else {
+      result.fits_capacity = options.capacity;
+    }
   }
   result.findings = internal::findings(result);
   return result;

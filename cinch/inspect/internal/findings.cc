@@ -58,24 +58,6 @@ std::string to_fit(const Inspection& seen, Bytes capacity) {
   return begin + "less must live at the peak.";
 }
 
-Finding failure(const Inspection& seen, const OutOfMemory& oom) {
-  const std::string phase = phase_words(oom.live.phase, oom.live.step);
-  std::string text = fmt::format("{}{}{}, asking {}.", oom.recorded ? "Ran out" : "Would run out",
-                                 phase.empty() ? " at " : " " + phase + ", ",
-                                 event_words(oom.event, events_in_recording(seen)), size_words(oom.asked));
-  if (oom.short_by > Bytes(0)) {
-    text += fmt::format(" NO ALLOCATOR SETTING HELPS: tensors alone need {}, {} over {}.",
-                        exact(oom.capacity + oom.short_by), size_words(oom.short_by), size_words(oom.capacity));
-    return {text, oom.short_by, to_fit(seen, oom.capacity)};
-  }
-  text += " " + oom.why;
-  if (oom.any_setting_helps) {
-    return {text + " A setting helps.", oom.asked, "PYTORCH_CUDA_ALLOC_CONF=" + oom.setting};
-  }
-  return {text + " Its tensors would have fitted, but none of the settings that were tried avoids it.", oom.asked,
-          to_fit(seen, oom.capacity)};
-}
-
 Finding peak(const Inspection& seen) {
   const Live& live = seen.peak;
   std::string text =
@@ -195,9 +177,31 @@ void what_could_be_smaller(const Inspection& seen, std::vector<Finding>& found) 
 }
 }  // namespace
 
+void describe(const Inspection& seen, OutOfMemory& oom) {
+  const std::string phase = phase_words(oom.live.phase, oom.live.step);
+  oom.headline = fmt::format("{}{}{}, asking {}.", oom.recorded ? "Ran out" : "Would run out",
+                             phase.empty() ? " at " : " " + phase + ", ",
+                             event_words(oom.event, events_in_recording(seen)), size_words(oom.asked));
+  oom.to_fit = to_fit(seen, oom.capacity);
+  if (oom.short_by > Bytes(0)) {
+    oom.verdict = fmt::format("NO ALLOCATOR SETTING HELPS: tensors alone need {}, {} over {}.",
+                              exact(oom.capacity + oom.short_by), size_words(oom.short_by), size_words(oom.capacity));
+  } else if (oom.any_setting_helps) {
+    oom.verdict = fmt::format("A SETTING HELPS: with {} it needs {} of {}.",
+                              oom.setting.empty() ? "PyTorch's defaults" : oom.setting,
+                              size_words(oom.setting_needs.value_or(Bytes(0))), size_words(oom.capacity));
+    oom.to_fit = oom.setting.empty() ? "Unset PYTORCH_CUDA_ALLOC_CONF." : "Set PYTORCH_CUDA_ALLOC_CONF=" + oom.setting;
+  } else {
+    oom.verdict = "NO SETTING FOUND THAT HELPS, though the tensors alone would have fitted.";
+  }
+}
+
 std::vector<Finding> findings(const Inspection& seen) {
   std::vector<Finding> found;
-  if (seen.oom) found.push_back(failure(seen, *seen.oom));
+  if (seen.oom) {
+    const OutOfMemory& oom = *seen.oom;
+    found.push_back({oom.headline + " " + oom.verdict, oom.short_by > Bytes(0) ? oom.short_by : oom.asked, oom.to_fit});
+  }
   if (seen.fits_capacity) {
     found.push_back({fmt::format("Would not run out on {}: {} are reserved at most if nothing is given back before.",
                                  size_words(*seen.fits_capacity), size_words(seen.peak_reserved)),

@@ -34,7 +34,7 @@ Live LiveBuilder::take(const std::function<CallPath(std::uint32_t)>& path_of, st
     live.bytes += sum.bytes;
     live.tensors += sum.tensors;
     live.categories[category_of(kind)] += sum.bytes;
-    Live::OfKind& of_kind = kinds.emplace(kind, Live::OfKind{kind, Bytes(0), Bytes(0)}).first->second;
+    Live::OfKind& of_kind = kinds.emplace(kind, Live::OfKind{kind, {}, {}, 0, 0, {}}).first->second;
     of_kind.bytes += sum.bytes;
     of_kind.tensors += sum.tensors;
     if (before) {

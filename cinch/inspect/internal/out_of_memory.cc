@@ -26,6 +26,15 @@ Bytes segment_for(Bytes rounded, const allocator::Settings& settings) {
   return Bytes((rounded.count() + kSmallSegment - 1) / kSmallSegment * kSmallSegment);
 }
 
+/// The capacity is what may be reserved, whatever part of the card that is.
+allocator::Machine machine_of(const allocator::Settings& settings, Bytes capacity) {
+  allocator::Machine machine;
+  machine.settings = settings;
+  machine.settings.memory_fraction = 1;
+  machine.device_memory = capacity;
+  return machine;
+}
+
 std::optional<Failure> recorded_failure(const Meter::Totals& totals) {
   if (!totals.oom) return std::nullopt;
   Failure failure;
@@ -74,23 +83,15 @@ Tensor tensor_of(const snapshot::Snapshot& snapshot, const Kinds& kinds, const M
                                        : to_string(call_path(snapshot.stacks(), allocation.stack))};
 }
 
-/// The recorded request again, under settings worth a try. The first that serves it.
+/// The first of the settings worth a try under which the request is served, be it that a later one fails.
 void try_settings(OutOfMemory& oom, const snapshot::Snapshot& snapshot, const snapshot::Device& device,
                   const allocator::Settings& settings) {
-  allocator::Machine machine;
-  machine.settings = settings;
-  machine.device_memory = oom.capacity;
-  machine.settings.memory_fraction = 1;
+  const allocator::Machine machine = machine_of(settings, oom.capacity);
   for (const allocator::WhatIf& run : allocator::grid(snapshot, device, machine)) {
-    if (run.failure && !(oom.recorded && run.failure->event >= oom.event - device.first_event)) continue;
-    if (run.failure && !oom.recorded) continue;
-    machine.settings = run.settings;
-    Rerun rerun(machine);
-    snapshot.play(device, rerun);
-    if (oom.recorded ? !rerun.served() : rerun.failure().has_value()) continue;
+    if (run.failure && run.failure->event <= oom.event) continue;
     oom.any_setting_helps = true;
     oom.setting = run.settings.to_string();
-    oom.setting_needs = rerun.stats().peak_reserved;
+    oom.setting_needs = run.peak_reserved.high;
     return;
   }
 }
@@ -186,22 +187,18 @@ std::optional<Failure> find_failure(const snapshot::Snapshot& snapshot, const sn
                                     const allocator::Settings& settings, const Meter::Totals& totals,
                                     std::optional<Bytes> capacity) {
   if (!capacity) return recorded_failure(totals);
-  allocator::Machine machine;
-  machine.settings = settings;
-  machine.settings.memory_fraction = 1;
-  machine.device_memory = *capacity;
-  const allocator::WhatIf run = allocator::what_if(snapshot, device, machine);
+  const allocator::WhatIf run = allocator::what_if(snapshot, device, machine_of(settings, *capacity));
   Failure failure;
   failure.capacity = *capacity;
   if (totals.over_event) {
     failure.event = *totals.over_event;
     failure.asked = totals.over_asked;
     failure.tensors_alone = true;
-    if (run.failure && run.failure->event < failure.event) failure.already_at = device.first_event + run.failure->event;
+    if (run.failure && run.failure->event < device.first_event + failure.event) failure.already_at = run.failure->event;
     return failure;
   }
-  if (!run.failure) return recorded_failure(totals);
-  failure.event = run.failure->event;
+  if (!run.failure) return std::nullopt;
+  failure.event = run.failure->event - device.first_event;
   failure.asked = run.failure->asked;
   failure.free = run.failure->why.free_on_device;
   failure.largest_free_block = run.failure->why.largest_free_block;
@@ -221,7 +218,7 @@ void explain(OutOfMemory& oom, const Failure& failure, const snapshot::Snapshot&
   oom.already_at = failure.already_at;
   // A recorded failure has allocated nothing; what would have failed elsewhere was served here and lives.
   std::vector<Moments::Allocation> live = moment.live;
-  if (!failure.recorded && !live.empty() && live.back().bytes == failure.asked) live.pop_back();
+  if (moment.action == trace::Action::kAlloc && !live.empty()) live.pop_back();
   const Bytes needed = live_sum(live) + failure.asked;
   oom.short_by = std::max(needed - oom.capacity, Bytes(0));
   const bool alone = oom.short_by > Bytes(0);
@@ -238,13 +235,9 @@ void explain(OutOfMemory& oom, const Failure& failure, const snapshot::Snapshot&
     for (const Moments::Allocation& allocation : moment.live) by_address[allocation.address] = allocation.id;
     oom.make_room = room_by_layout(oom, snapshot, kinds, settings, moment, moment.segments, by_address);
   } else {
-    allocator::Machine machine;
-    machine.settings = settings;
-    machine.settings.memory_fraction = 1;
-    machine.device_memory = oom.capacity;
-    Rerun rerun(machine);
+    Rerun rerun(machine_of(settings, oom.capacity), device);
     snapshot.play(device, rerun);
-    if (rerun.failure() && rerun.failure()->event == failure.event) {
+    if (rerun.failed_at() == failure.event) {
       const auto segments = rerun.segments();
       oom.waste = fragmentation(segments, settings, moment.stream);
       oom.reserved = reserved_by(segments);

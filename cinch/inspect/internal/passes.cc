@@ -38,18 +38,23 @@ void Meter::on_event(const trace::Event& event) {
     totals_.peak_reserved = reserved_;
     totals_.peak_reserved_event = at;
   }
+  watch(event, at);
+  if (kinds_ != nullptr) draw();
+}
+
+/// What failed when it was recorded, and what would have at the capacity.
+void Meter::watch(const trace::Event& event, std::size_t at) {
   if (event.action == Action::kOom && !totals_.oom) {
     totals_.oom = event;
     totals_.oom_event = at;
     totals_.reserved_at_oom = reserved_;
     totals_.free_at_oom = Bytes(static_cast<std::int64_t>(event.address));
   }
-  if (capacity_ && !totals_.over_event && event.action == Action::kAlloc && live_ > *capacity_) {
-    totals_.over_event = at;
-    totals_.over_live = live_;
-    totals_.over_asked = event.bytes;
-  }
-  if (kinds_ != nullptr) draw();
+  if (!capacity_ || totals_.over_event) return;
+  const bool refused = event.action == Action::kOom, asks = refused || event.action == Action::kAlloc;
+  if (live_ + (refused ? event.bytes : Bytes(0)) <= *capacity_) return;
+  totals_.over_event = at;
+  totals_.over_asked = asks ? event.bytes : Bytes(0);
 }
 
 void Meter::count(const trace::Event& event) {
@@ -126,6 +131,7 @@ void Moments::keep(std::size_t event, const trace::Event& last) {
   std::sort(moment.live.begin(), moment.live.end(),
             [](const Allocation& left, const Allocation& right) { return left.id < right.id; });
   if (layout_ != nullptr) moment.segments = layout_->segments();
+  moment.action = last.action;
   moment.stack = last.stack;
   moment.stream = last.stream;
   moment.pool = last.pool;

@@ -24,8 +24,8 @@ class Meter final : public trace::Sink {
     std::optional<Bytes> free_at_oom;  ///< On the device.
     Bytes reserved_at_oom;
     std::size_t oom_event = 0;
-    std::optional<std::size_t> over_event;  ///< The first after which tensors alone pass the capacity.
-    Bytes over_live, over_asked;
+    std::optional<std::size_t> over_event;  ///< The first at which tensors alone pass the capacity.
+    Bytes over_asked;
     std::vector<CurvePoint> curve;
   };
 
@@ -36,6 +36,7 @@ class Meter final : public trace::Sink {
 
  private:
   void count(const trace::Event& event);
+  void watch(const trace::Event& event, std::size_t at);
   void draw();
 
   const Kinds* kinds_;
@@ -59,7 +60,8 @@ class Moments final : public trace::Sink {
   struct Moment {
     std::vector<Allocation> live;          ///< In order of allocation.
     std::vector<trace::Segment> segments;  ///< If it was asked for.
-    trace::StackId stack{};                ///< Of the event.
+    trace::Action action{};                ///< Of the event,
+    trace::StackId stack{};                ///< its stack,
     trace::StreamId stream{};
     trace::PoolId pool{};
   };

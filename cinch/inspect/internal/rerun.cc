@@ -1,6 +1,5 @@
 #include "cinch/inspect/internal/rerun.h"
 
-#include <utility>
 #include <variant>
 
 namespace cinch::inspect::internal {
@@ -8,12 +7,14 @@ namespace cinch::inspect::internal {
 using trace::Action;
 
 void Rerun::on_event(const trace::Event& event) {
-  const std::size_t at = event.before ? 0 : events_++;
-  if (failure_ || served_) return;
+  if (event.before) {
+    if (event.action == Action::kAlloc) live_[static_cast<std::uint32_t>(event.allocation)] = event.address;
+    return;
+  }
+  const std::size_t at = events_++;
+  if (failed_at_) return;
   if (event.action == Action::kAlloc || event.action == Action::kOom) {
-    const bool done = allocate(event);
-    if (failure_) failure_->event = at;
-    served_ = done && event.action == Action::kOom;
+    allocate(event, at);
   } else if (event.action == Action::kFreeCompleted) {
     const auto found = live_.find(static_cast<std::uint32_t>(event.allocation));
     if (found == live_.end()) return;
@@ -22,17 +23,19 @@ void Rerun::on_event(const trace::Event& event) {
   }
 }
 
-bool Rerun::allocate(const trace::Event& event) {
-  if (event.bytes <= Bytes(0)) return true;
-  auto result = allocator_.allocate(event.bytes, event.stream, event.pool);
-  if (const auto* why = std::get_if<allocator::OutOfMemory>(&result)) {
-    failure_ = Failure{0, event.bytes, *why};
-    return false;
+void Rerun::allocate(const trace::Event& event, std::size_t at) {
+  if (event.bytes <= Bytes(0)) return;
+  const auto result = allocator_.allocate(event.bytes, event.stream, event.pool);
+  if (std::holds_alternative<allocator::OutOfMemory>(result)) {
+    failed_at_ = at;
+    return;
   }
+  const std::uint64_t address = std::get<trace::Block>(result).address;
   if (event.action == Action::kAlloc) {
-    live_[static_cast<std::uint32_t>(event.allocation)] = std::get<trace::Block>(result).address;
+    live_[static_cast<std::uint32_t>(event.allocation)] = address;
+  } else {
+    allocator_.free(address);
   }
-  return true;
 }
 
 std::unordered_map<std::uint64_t, trace::AllocationId> Rerun::by_address() const {

@@ -1,5 +1,5 @@
 #pragma once
-// A recording once more through the allocator's model, up to where it fails.
+// A recording once more through the allocator's model, up to where it fails, with the allocations' places kept.
 
 #include <cstdint>
 #include <optional>
@@ -12,34 +12,28 @@
 
 namespace cinch::inspect::internal {
 
-/// What lived at the start is allocated first, in order of address; then the recording's requests are made. A request
-/// that failed when it was recorded is made too, and ends the run.
+/// Begins in the recorded state and makes the recording's requests. One that failed when it was recorded is made too,
+/// and freed at once.
 class Rerun final : public trace::Sink {
  public:
-  explicit Rerun(const allocator::Machine& machine) : allocator_(machine, addresses_) {}
+  Rerun(const allocator::Machine& machine, const snapshot::Device& device) : allocator_(machine, addresses_) {
+    allocator_.restore(device.start);
+  }
   void on_event(const trace::Event& event) override;
 
-  struct Failure {
-    std::size_t event = 0;  ///< Among the events played, from 0; 0 also for what lived before.
-    Bytes asked;
-    allocator::OutOfMemory why;
-  };
-  const std::optional<Failure>& failure() const { return failure_; }
-  /// The request that had failed was served.
-  bool served() const { return served_; }
-  allocator::Stats stats() const { return allocator_.stats(); }
+  /// Among the events played, from 0.
+  const std::optional<std::size_t>& failed_at() const { return failed_at_; }
   /// As it was when the run ended; of blocks, the allocation that they hold.
   std::vector<trace::Segment> segments() const { return allocator_.segments(); }
   std::unordered_map<std::uint64_t, trace::AllocationId> by_address() const;
 
  private:
-  bool allocate(const trace::Event& event);
+  void allocate(const trace::Event& event, std::size_t at);
 
   allocator::FreshAddresses addresses_;
   allocator::CachingAllocator allocator_;
   std::unordered_map<std::uint32_t, std::uint64_t> live_;  ///< Address of each allocation.
-  std::optional<Failure> failure_;
+  std::optional<std::size_t> failed_at_;
   std::size_t events_ = 0;
-  bool served_ = false;
 };
 }  // namespace cinch::inspect::internal

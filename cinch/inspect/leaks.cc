@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "cinch/inspect/call_path.h"
 #include "cinch/inspect/internal/sites.h"
@@ -15,7 +16,8 @@ using internal::Growth;
 using internal::GrowthMeter;
 using internal::Site;
 
-constexpr std::size_t kFewest = 3;  // Periods that must add to a leak.
+constexpr std::size_t kFewest = 3;      // Periods that must add to a leak.
+constexpr std::size_t kGraphPaths = 4;  // Call paths of one graph, at least.
 
 template <typename T>
 T median(std::vector<T> values) {
@@ -156,10 +158,19 @@ std::string path_of(const Site& site, const Growth& growth, const trace::StackTa
   return growth.name.empty() ? "(no stack recorded)" : growth.name;
 }
 
+bool looks_like_graph(const std::vector<Leak>& leaks) {
+  std::map<std::size_t, std::size_t> alike;
+  for (const Leak& leak : leaks) {
+    if (leak.kind == Leak::Kind::kKept && ++alike[leak.periods] >= kGraphPaths) return true;
+  }
+  return false;
+}
+
 void sum_up(Leaks& leaks, std::optional<Bytes> capacity) {
   std::stable_sort(leaks.found.begin(), leaks.found.end(),
                    [](const Leak& a, const Leak& b) { return a.bytes_per_step > b.bytes_per_step; });
   for (const Leak& leak : leaks.found) leaks.bytes_per_step += leak.bytes_per_step;
+  leaks.graph_kept = looks_like_graph(leaks.found);
   leaks.capacity = capacity;
   if (!capacity || leaks.bytes_per_step <= Bytes(0)) return;
   const std::int64_t room = (*capacity - leaks.peak_of_last).count();

@@ -56,6 +56,8 @@ struct Leaks {
   std::optional<Bytes> capacity;
   /// Periods after the last complete one until live bytes alone pass `capacity`; 0: they did. None if nothing leaks.
   std::optional<std::uint64_t> steps_until_full;
+  /// Many call paths leave tensors of the same periods: what a loss leaves that is kept with its graph.
+  bool graph_kept = false;
 };
 
 struct LeakOptions {

@@ -210,6 +210,10 @@ void judge(OomError& error) {
   }
   error.room = room_of(error);
   const Printed asked = *error.asked;
+  if (error.block_limit && asked.least > error.block_limit->most) {
+    error.verdict = Verdict::kNo;
+    return;
+  }
   const std::optional<Printed> bound = error.room ? error.room : error.capacity;
   if (bound && asked.least > bound->most) {
     error.verdict = Verdict::kNo;
@@ -249,6 +253,7 @@ std::optional<OomError> read_tried(std::string_view before, const Message& messa
     if (before.ends_with("hipoutofmemory.")) error.source = Source::kHip;
     if (before.ends_with("xpuoutofmemory.") || said("currentplatformcannotallocatememoryblock"))
       error.source = Source::kXpu;
+    error.block_limit = Message(before).after("blockwithsizelargerthan");
     message.has("totalcapacity;") ? read_parenthesis(message, error) : read_sentences(message, error);
   } else {
     return std::nullopt;  // Somebody else's sentence.

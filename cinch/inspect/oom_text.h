@@ -56,6 +56,7 @@ struct OomError {
   std::optional<Printed> capacity;       ///< Of the card.
   std::optional<Printed> free;           ///< On the card, as the driver says.
   std::optional<Printed> allowed;        ///< By a memory fraction.
+  std::optional<Printed> block_limit;    ///< Largest single allocation there, where the message names one.
   std::optional<Printed> allocated;      ///< In tensors, with what could not be split off; private pools included.
   std::optional<Printed> unallocated;    ///< Reserved but unallocated.
   std::optional<Printed> private_pools;  ///< Kept by CUDA graphs and such: no other request may have it.

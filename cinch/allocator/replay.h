@@ -64,6 +64,10 @@ class Replay final : public trace::Sink {
 /// be read.
 Settings recorded_settings(const snapshot::RecordedSettings& recorded);
 
+/// What the process could have where the recording last ran out: reserved then, and what the driver said was free.
+/// Nothing if it did not run out.
+std::optional<Bytes> recorded_memory(const snapshot::Snapshot& snapshot, const snapshot::Device& device);
+
 /// The model against a recording under the recording's own settings and addresses. Taken as given, since no recording
 /// says why they happened: when a delayed free completes, and when segments are given back (what is given back must be
 /// whole and free, and unless garbage collection or max_split_size picks, must be all there is).
@@ -98,11 +102,17 @@ struct WhatIf {
 WhatIf what_if(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Machine& machine);
 WhatIf what_if(const trace::Trace& trace, const Machine& machine);
 
-/// Settings worth trying, best first: those that never run out, then least peak reserved, ties to fewer changes. The
-/// recording's own, the defaults and each key alone at sizes that the trace suggests; then combinations of what helped.
-/// Those that one order of addresses shows to be far behind are left out. `progress` hears each as it is done.
+/// Settings worth trying, best first: those that never run out, then fewest retries, then least peak reserved, ties
+/// to fewer changes. The recording's own, the defaults, and each key alone at sizes that the trace suggests; then
+/// combinations of what helped. Of those that one order of addresses shows to be far behind only the best of each key
+/// stays. `machine.settings` is not looked at. `progress` hears each when its first order is done.
 std::vector<WhatIf> grid(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Machine& machine,
                          const std::function<void(const WhatIf&)>& progress = {});
 std::vector<WhatIf> grid(const trace::Trace& trace, const Machine& machine,
                          const std::function<void(const WhatIf&)>& progress = {});
+
+/// Which of `runs` is worth setting instead of `now`: it does not run out where `now` does, or reserves at least 1 %
+/// less at its peak without more retries. Of those within 1 % of the best the one that changes least. Nothing if none
+/// is.
+const WhatIf* recommend(std::span<const WhatIf> runs, const WhatIf& now);
 }  // namespace cinch::allocator

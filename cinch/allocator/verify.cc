@@ -44,27 +44,32 @@ std::string words_of(const SegmentEvent& event) {
   return fmt::format("{} of {} B at {:#x}", name_of(event.action), with_thousands(event.bytes.count()), event.address);
 }
 
-/// What was reserved at most: the least that the card can have had.
-class PeakReserved final : public trace::Sink {
+/// Follows what is reserved through a recording.
+class Reserved final : public trace::Sink {
  public:
-  explicit PeakReserved(std::span<const trace::Segment> start) {
+  explicit Reserved(std::span<const trace::Segment> start) {
     for (const trace::Segment& segment : start) add(segment.total.count());
   }
   void on_event(const Event& event) override {
     if (event.before) return;
     if (event.action == Action::kSegmentAlloc || event.action == Action::kSegmentMap) add(event.bytes.count());
     if (event.action == Action::kSegmentFree || event.action == Action::kSegmentUnmap) add(-event.bytes.count());
+    if (event.action == Action::kOom) at_oom_ = Bytes(now_ + static_cast<std::int64_t>(std::min(event.address, kMost)));
   }
   Bytes peak() const { return Bytes(peak_); }
+  std::optional<Bytes> at_oom() const { return at_oom_; }
 
  private:
+  static constexpr std::uint64_t kMost = kUnlimitedMemory.count();  // A damaged recording may name any size.
+
   void add(std::int64_t bytes) {
-    constexpr std::int64_t kMost = kUnlimitedMemory.count();  // A damaged recording may name any size.
-    now_ = std::clamp<std::int64_t>(now_ + std::clamp(bytes, -kMost, kMost), 0, kMost);
+    constexpr auto kLimit = static_cast<std::int64_t>(kMost);
+    now_ = std::clamp<std::int64_t>(now_ + std::clamp(bytes, -kLimit, kLimit), 0, kLimit);
     peak_ = std::max(peak_, now_);
   }
 
   std::int64_t now_ = 0, peak_ = 1;
+  std::optional<Bytes> at_oom_;
 };
 
 class Verifier final : public trace::Sink, SegmentListener {
@@ -267,8 +272,14 @@ class Verifier final : public trace::Sink, SegmentListener {
 };
 }  // namespace
 
+std::optional<Bytes> recorded_memory(const snapshot::Snapshot& snapshot, const snapshot::Device& device) {
+  Reserved reserved(device.start);
+  snapshot.play(device, reserved);
+  return reserved.at_oom();
+}
+
 Verdict verify(const snapshot::Snapshot& snapshot, const snapshot::Device& device) {
-  PeakReserved reserved(device.start);
+  Reserved reserved(device.start);
   snapshot.play(device, reserved);
   Verifier verifier(recorded_settings(snapshot.settings()), device.start, reserved.peak(), device.first_event);
   snapshot.play(device, verifier);

@@ -56,6 +56,20 @@ WhatIf try_recorded(const Source& source, const Machine& machine, AddressOrder o
   return run;
 }
 
+/// The start packed anew.
+WhatIf try_anew(const Source& source, const Machine& machine, AddressOrder order, bool& mattered) {
+  const auto addresses = make_addresses(order);
+  Replay replay(machine, *addresses, nullptr, source.empties_cache);
+  source.play(replay);
+  mattered = replay.addresses_mattered();
+  return result_of(replay, source, machine.settings);
+}
+
+WhatIf try_order(const Source& source, const Machine& machine, AddressOrder order, bool& mattered) {
+  const bool as_recorded = source.settings && *source.settings == machine.settings;
+  return as_recorded ? try_recorded(source, machine, order, mattered) : try_anew(source, machine, order, mattered);
+}
+
 void widen(Interval& interval, const Interval& other) {
   interval.low = std::min(interval.low, other.low);
   interval.high = std::max(interval.high, other.high);
@@ -86,28 +100,21 @@ Source source_of(const trace::Trace& trace) {
   return {.play = [&trace](trace::Sink& sink) { trace.replay(sink); }};
 }
 
-WhatIf try_order(const Source& source, const Machine& machine, AddressOrder order, bool& addresses_mattered) {
-  const auto addresses = make_addresses(order);
-  Replay replay(machine, *addresses, nullptr, source.empties_cache);
-  source.play(replay);
-  addresses_mattered = replay.addresses_mattered();
-  return result_of(replay, source, machine.settings);
+WhatIf try_first(const Source& source, const Machine& machine, bool& mattered) {
+  return try_order(source, machine, all_address_orders().front(), mattered);
+}
+
+void try_others(const Source& source, const Machine& machine, WhatIf& run) {
+  for (const AddressOrder order : all_address_orders().subspan(1)) {
+    bool mattered = false;
+    add(run, try_order(source, machine, order, mattered));
+  }
 }
 
 WhatIf try_orders(const Source& source, const Machine& machine) {
-  const bool as_recorded = source.settings && *source.settings == machine.settings;
-  WhatIf run;
-  for (const AddressOrder order : all_address_orders()) {
-    bool mattered = false;
-    const WhatIf once =
-        as_recorded ? try_recorded(source, machine, order, mattered) : try_order(source, machine, order, mattered);
-    if (run.orders == 0) {
-      run = once;
-    } else {
-      add(run, once);
-    }
-    if (!mattered) break;
-  }
+  bool mattered = false;
+  WhatIf run = try_first(source, machine, mattered);
+  if (mattered) try_others(source, machine, run);
   return run;
 }
 }  // namespace internal

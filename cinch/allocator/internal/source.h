@@ -19,8 +19,10 @@ struct Source {
 Source source_of(const snapshot::Snapshot& snapshot, const snapshot::Device& device);
 Source source_of(const trace::Trace& trace);
 
-/// One order of addresses, the start packed anew.
-WhatIf try_order(const Source& source, const Machine& machine, AddressOrder order, bool& addresses_mattered);
+/// The first order of addresses. `mattered`: others may give another result.
+WhatIf try_first(const Source& source, const Machine& machine, bool& mattered);
 /// All the orders it takes.
 WhatIf try_orders(const Source& source, const Machine& machine);
+/// Widens the result of the first order by the others.
+void try_others(const Source& source, const Machine& machine, WhatIf& run);
 }  // namespace cinch::allocator::internal

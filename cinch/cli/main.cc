@@ -58,6 +58,7 @@ UsageError usage_error(const CLI::App& program, const CLI::ParseError& error) {
 
 Verbs add_verbs(CLI::App& program) {
   Verbs verbs = add_training_verbs(program);
+  verbs["replay"] = add_replay(program);
   return verbs;
 }
 

@@ -16,6 +16,7 @@ using Run = std::function<ExitCode(Stage&)>;
 using Verbs = std::map<std::string, Run>;  ///< By name.
 
 // On recordings: without LibTorch.
+Run add_replay(CLI::App& program);
 
 // On jobs: with LibTorch.
 Run add_estimate(CLI::App& program);

@@ -58,7 +58,9 @@ UsageError usage_error(const CLI::App& program, const CLI::ParseError& error) {
 
 Verbs add_verbs(CLI::App& program) {
   Verbs verbs = add_training_verbs(program);
+  verbs["inspect"] = add_inspect(program);
   verbs["replay"] = add_replay(program);
+  verbs["diff"] = add_diff(program);
   return verbs;
 }
 

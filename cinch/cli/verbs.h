@@ -16,7 +16,9 @@ using Run = std::function<ExitCode(Stage&)>;
 using Verbs = std::map<std::string, Run>;  ///< By name.
 
 // On recordings: without LibTorch.
+Run add_inspect(CLI::App& program);
 Run add_replay(CLI::App& program);
+Run add_diff(CLI::App& program);
 
 // On jobs: with LibTorch.
 Run add_estimate(CLI::App& program);

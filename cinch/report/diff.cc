@@ -61,24 +61,20 @@ std::string sentence(const Moment& moment, std::string_view where) {
   return words + ".";
 }
 
+/// What changed most, either way, first.
 void table(std::string& lines, std::string_view title, const std::vector<Change>& rows, std::string_view none) {
   if (rows.empty()) return;
-  lines += fmt::format("\n{:<18}{:>12}{:>12}{:>12}{:>10}\n", title, "change", "before", "after", "tensors");
-  // What grew most from the top, what shrank most from the bottom.
-  std::vector<const Change*> shown;
+  lines += fmt::format("\n  {:>12}{:>12}{:>12}{:>9}  {}\n", "change", "before", "after", "tensors", title);
   std::size_t first = 0, last = rows.size();
-  while (shown.size() < kRows && first < last) {
+  for (std::size_t shown = 0; shown < kRows && first < last; ++shown) {
     const bool top = std::abs(rows[first].grown().count()) >= std::abs(rows[last - 1].grown().count());
-    shown.push_back(top ? &rows[first++] : &rows[--last]);
-  }
-  for (const Change* row : shown) {
+    const Change& row = top ? rows[first++] : rows[--last];
     const auto tensors =
-        static_cast<std::int64_t>(row->after.allocations) - static_cast<std::int64_t>(row->before.allocations);
-    lines += fmt::format("  {:>28}{:>12}{:>12}{:>10}  {}\n", growth(row->grown()), size_words(row->before.bytes),
-                         size_words(row->after.bytes), fmt::format("{:+}", tensors), label_of(row->name, none));
+        static_cast<std::int64_t>(row.after.allocations) - static_cast<std::int64_t>(row.before.allocations);
+    lines += fmt::format("  {:>12}{:>12}{:>12}{:>9}  {}\n", growth(row.grown()), size_words(row.before.bytes),
+                         size_words(row.after.bytes), fmt::format("{:+}", tensors), label_of(row.name, none));
   }
-  if (rows.size() > shown.size())
-    lines += fmt::format("  {:>28}  {} more: --json has them\n", "…", rows.size() - shown.size());
+  if (first < last) lines += fmt::format("  {:>12}{:>35}{} more: --json has them\n", "…", "", last - first);
 }
 
 ordered_json rows_of(const std::vector<Change>& changes) {
@@ -111,11 +107,12 @@ std::string text(const Comparison& comparison, bool colour) {
     lines += fmt::format("{} the threshold of {}.\n", comparison.beyond ? "BEYOND" : "Within",
                          size_words(*comparison.threshold));
   }
-  table(lines, "At the peak", peak.categories, "unknown");
-  table(lines, "by module", peak.modules, "(none)");
-  table(lines, "by call path", peak.paths, "(no stack recorded)");
-  table(lines, "At the end", end.categories, "unknown");
-  table(lines, "by call path", end.paths, "(no stack recorded)");
+  std::vector<Change> categories = peak.categories;
+  for (Change& row : categories) row.name = category_words(row.name);
+  table(lines, "at the peak, by category", categories, "unknown");
+  table(lines, "at the peak, by module", peak.modules, "(none)");
+  table(lines, "at the peak, by call path", peak.paths, "(no stack recorded)");
+  table(lines, "at the end, by call path", end.paths, "(no stack recorded)");
   return lines;
 }
 

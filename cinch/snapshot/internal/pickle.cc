@@ -310,9 +310,10 @@ bool PickleReader::text(std::uint8_t opcode) {
 }
 
 bool PickleReader::memo(std::uint8_t opcode) {
-  const auto top = [&] {
+  const auto put_top = [this](std::uint64_t slot) {
     if (stack_.empty()) throw Problem{"an opcode finds too little on the stack"};
-    return stack_.back();
+    if (slot < memo_.size()) expected_ = {};
+    put(slot, stack_.back());
   };
   const auto slot = [&] {
     const Value value = decimal(line());
@@ -321,16 +322,16 @@ bool PickleReader::memo(std::uint8_t opcode) {
   };
   switch (opcode) {
     case 0x94:
-      put(memo_count_, top());
+      put_top(memo_count_);
       return true;
     case 'q':
-      put(number(1), top());
+      put_top(number(1));
       return true;
     case 'r':
-      put(number(4), top());
+      put_top(number(4));
       return true;
     case 'p':
-      put(slot(), top());
+      put_top(slot());
       return true;
     case 'h':
       push(get(number(1)));

@@ -208,6 +208,7 @@ bool Machine::convert_event(std::uint32_t object_id, const std::vector<Value>& i
   }
   EventFields fields = event_fields(items);
   fields.action = *texts_[action].action;
+  require_complete(fields);
   become(object_id, Ref(Kind::kEvent, out_.add_event(fields)));
   return true;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The opcodes of a pickle.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -41,11 +42,15 @@ class PickleReader final : private Machine {
   bool try_event();
   struct Scan;
   bool scan_event(Scan& scan);
+  bool scan_key(Scan& scan, std::size_t position, Key& key);
   bool scan_value(Scan& scan, Key key);
-  bool scan_frames(Scan& scan);
+  bool scan_frames(Scan& scan, Key key);
   bool scan_text(Scan& scan, std::uint32_t& text);
   bool scan_memo(Scan& scan, Ref ref);
   bool scan_get(Scan& scan, Ref& ref) const;
+  bool set_stack(Scan& scan, Key key, std::uint32_t stack);
+  bool set_text(Scan& scan, Key key, std::uint32_t text);
+  bool set_number(Scan& scan, Key key, std::int64_t number);
 
   // pickle_content.cc: from the value at the end to the recording.
   struct Fields;
@@ -58,5 +63,14 @@ class PickleReader final : private Machine {
   void annotation(Value value);
   void settings(Value value);
   std::string_view text_of(Value value, const char* what) const;
+
+  /// How the event before wrote its key at some position: a read of the memo, as `length` bytes. Memo slots keep their
+  /// texts: who overwrites one makes us forget.
+  struct ExpectedKey {
+    std::uint64_t code = 1, mask = 0;  ///< Matches nothing.
+    std::uint8_t length = 0;
+    Key key{};
+  };
+  std::array<ExpectedKey, 16> expected_;
 };
 }  // namespace cinch::snapshot::internal

@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,16 +18,16 @@ namespace cinch::snapshot::internal {
 
 /// One event in 32 bytes: an hour of training is hundreds of millions of them.
 struct PackedEvent {
-  std::uint64_t address = 0;  ///< Of kOom: what was free on the device.
-  std::int64_t size = 0;
-  std::int64_t time_us = -1;
-  std::uint32_t stack = 0;
-  std::uint32_t action : 4 = 0;
-  std::uint32_t left_out : 1 = 0;  ///< Contradicts those before it.
-  std::uint32_t stream : 12 = 0;
-  std::uint32_t pool : 15 = 0;  ///< Known once the trace was undone.
+  std::uint64_t address;  ///< Of kOom: what was free on the device.
+  std::int64_t size;
+  std::int64_t time_us;  ///< -1 if there is no clock.
+  std::uint32_t stack;
+  std::uint32_t action : 4;
+  std::uint32_t left_out : 1;  ///< Contradicts those before it.
+  std::uint32_t stream : 12;
+  std::uint32_t pool : 15;  ///< Known once the trace was undone.
 };
-static_assert(sizeof(PackedEvent) == 32);
+static_assert(sizeof(PackedEvent) == 32 && std::is_trivially_default_constructible_v<PackedEvent>);
 inline constexpr std::size_t kMaxStreams = 1u << 12, kMaxPools = 1u << 15;
 
 /// Append-only array that never moves: growing it needs no second copy.
@@ -35,16 +37,21 @@ class EventPool {
   PackedEvent& operator[](std::size_t i) { return chunks_[i / kChunk][i % kChunk]; }
   const PackedEvent& operator[](std::size_t i) const { return chunks_[i / kChunk][i % kChunk]; }
   void push_back(const PackedEvent& event) {
-    if (size_ == chunks_.size() * kChunk) chunks_.emplace_back(new PackedEvent[kChunk]);
-    chunks_[size_ / kChunk][size_ % kChunk] = event;
+    if (size_ % kChunk == 0) add_chunk();
+    chunks_.back()[size_ % kChunk] = event;
     ++size_;
   }
   /// Gives memory back: what lies outside all `ranges` (first, count; in order) may not be asked for any more.
   void keep(const std::vector<std::pair<std::size_t, std::size_t>>& ranges);
 
  private:
-  static constexpr std::size_t kChunk = 1u << 15;
-  std::vector<std::unique_ptr<PackedEvent[]>> chunks_;
+  void add_chunk();
+
+  static constexpr std::size_t kChunk = 1u << 16;  ///< 2 MiB.
+  struct Free {
+    void operator()(PackedEvent* chunk) const { std::free(chunk); }
+  };
+  std::vector<std::unique_ptr<PackedEvent[], Free>> chunks_;
   std::size_t size_ = 0;
 };
 
@@ -113,6 +120,9 @@ struct EventFields {
   bool holds(Key key) const { return (has >> static_cast<unsigned>(key) & 1u) != 0; }
 };
 
+/// Throws Problem if size or address are missing.
+void require_complete(const EventFields& fields);
+
 struct BlockFields {
   std::optional<std::int64_t> address, requested;  ///< Older recordings have neither.
   std::int64_t size = -1;
@@ -136,13 +146,37 @@ trace::Block::State state_named(std::string_view name);
 /// "small" or "large"; throws Problem.
 bool is_large(std::string_view segment_type);
 
+/// `number`, if it lies within `least` and `most`; else throws Problem, which says what `what` is.
+std::int64_t checked(std::int64_t number, std::int64_t least, std::int64_t most, std::string_view what);
+inline constexpr std::int64_t kMaxAddress = std::int64_t{1} << 62, kMaxSize = std::int64_t{1} << 60;
+inline constexpr std::int64_t kMaxTime = INT64_MAX / 2000;  ///< In nanoseconds it is still an int64.
+inline constexpr std::size_t kMaxEvents = (std::size_t{1} << 28) - 1;
+
 /// Checks what the readers found and puts it into a Recording. All of it throws Problem.
 class RecordingBuilder {
  public:
   explicit RecordingBuilder(Recording& recording) : recording_(recording) {}
 
-  /// Index in Recording::events.
-  std::uint32_t add_event(const EventFields& fields);
+  /// Complete fields. Returns the index in Recording::events.
+  std::uint32_t add_event(const EventFields& fields) {
+    // One comparison each, as unsigned; the millionth event is as right as the first.
+    const std::int64_t time_us = fields.holds(Key::kTimeUs) ? fields.time_us : 0;
+    if (static_cast<std::uint64_t>(fields.address) > kMaxAddress ||
+        static_cast<std::uint64_t>(fields.size) > kMaxSize || static_cast<std::uint64_t>(time_us) > kMaxTime ||
+        recording_.events.size() == kMaxEvents) {
+      refuse(fields);
+    }
+    if (recording_.streams[last_stream_] != static_cast<std::uint64_t>(fields.stream)) stream_id(fields.stream);
+    PackedEvent event{};
+    event.address = static_cast<std::uint64_t>(fields.address);
+    event.size = fields.size;
+    event.time_us = fields.holds(Key::kTimeUs) ? fields.time_us : -1;
+    event.stack = fields.stack;
+    event.action = static_cast<std::uint32_t>(fields.action);
+    event.stream = last_stream_;
+    recording_.events.push_back(event);
+    return static_cast<std::uint32_t>(recording_.events.size() - 1);
+  }
   void add_segment(const SegmentFields& fields);
   /// A device's trace: ranges (first, count) of events, in order.
   void add_trace(std::size_t device, const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranges);
@@ -156,6 +190,7 @@ class RecordingBuilder {
   void finish();
 
  private:
+  [[noreturn]] static void refuse(const EventFields& fields);
   std::uint32_t stream_id(std::int64_t stream);
   trace::PoolId pool_id(std::pair<std::int64_t, std::int64_t> pool);
 
@@ -164,7 +199,4 @@ class RecordingBuilder {
   std::size_t claimed_ = 0;  ///< Events before this one are some device's.
 };
 
-/// Both ends of the recording as Python's text tells them: a line number, a device: within `least` and `most`.
-std::int64_t checked(std::int64_t number, std::int64_t least, std::int64_t most, std::string_view what);
-inline constexpr std::int64_t kMaxAddress = std::int64_t{1} << 62, kMaxSize = std::int64_t{1} << 60;
 }  // namespace cinch::snapshot::internal

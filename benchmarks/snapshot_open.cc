@@ -1,0 +1,136 @@
+// How fast is a large snapshot opened and summarized, beside Python's pickle.load alone?
+// Usage: snapshot_open FILE.pickle [ROUNDS]
+//
+// make_snapshot.py makes such files. Each side is a process of its own, so that its peak memory is its own; they take
+// turns.
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <time.h>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cinch/core/text.h"
+#include "cinch/snapshot/snapshot.h"
+
+namespace {
+using cinch::Bytes;
+using cinch::trace::Action;
+
+double now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+class Summary final : public cinch::trace::Sink {
+ public:
+  void on_event(const cinch::trace::Event& event) override {
+    ++events_;
+    switch (event.action) {
+      case Action::kAlloc:
+        requested_ += event.bytes;
+        peak_requested_ = std::max(peak_requested_, requested_);
+        break;
+      case Action::kFreeCompleted:
+        requested_ -= event.bytes;
+        break;
+      case Action::kSegmentAlloc:
+      case Action::kSegmentMap:
+        reserved_ += event.bytes;
+        peak_reserved_ = std::max(peak_reserved_, reserved_);
+        break;
+      case Action::kSegmentFree:
+      case Action::kSegmentUnmap:
+        reserved_ -= event.bytes;
+        break;
+      default:
+        break;
+    }
+  }
+  void print() const {
+    const auto digits = [](Bytes bytes) { return cinch::with_thousands(bytes.count()); };
+    std::printf("  %s events; peak requested %s B, peak reserved %s B; live at the end %s B\n",
+                cinch::with_thousands(static_cast<std::int64_t>(events_)).c_str(), digits(peak_requested_).c_str(),
+                digits(peak_reserved_).c_str(), digits(requested_).c_str());
+  }
+
+ private:
+  std::size_t events_ = 0;
+  Bytes requested_, reserved_, peak_requested_, peak_reserved_;
+};
+
+void summarize(const char* file) {
+  const double begin = now();
+  const auto snapshot = cinch::snapshot::Snapshot::open(file);
+  const double opened = now();
+  for (const auto& device : snapshot.devices()) {
+    Summary summary;
+    snapshot.play(device, summary);
+    summary.print();
+  }
+  std::printf("  opened in %.2f s, played in %.2f s\n", opened - begin, now() - opened);
+}
+
+struct Run {
+  double seconds = 0;
+  double peak_mib = 0;
+};
+
+// A process that does one thing, from its start to its end.
+template <class Work>
+Run measured(const Work& work) {
+  std::fflush(stdout);
+  const double begin = now();
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("cannot fork");
+  if (child == 0) {
+    work();
+    std::fflush(stdout);
+    ::_exit(0);
+  }
+  int status = 0;
+  rusage usage{};
+  if (::wait4(child, &status, 0, &usage) != child || status != 0) throw std::runtime_error("a side failed");
+  return {now() - begin, static_cast<double>(usage.ru_maxrss) / 1024};
+}
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: snapshot_open FILE.pickle [ROUNDS]\n");
+    return 2;
+  }
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 1;
+  double load = 0;
+  if (::getloadavg(&load, 1) != 1) load = -1;
+  const auto size = std::filesystem::file_size(argv[1]);
+  std::printf("%s: %.0f MB, load before %.2f\n", argv[1], static_cast<double>(size) / 1e6, load);
+  std::vector<double> ratios;
+  for (int round = 0; round < rounds; ++round) {
+    const Run ours = measured([&] { summarize(argv[1]); });
+    std::printf("  cinch, open and summarize:   %7.2f s, peak %6.0f MiB\n", ours.seconds, ours.peak_mib);
+    const Run python = measured([&] {
+      ::execlp("python3", "python3", "-c", "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))", argv[1],
+               nullptr);
+      ::_exit(127);
+    });
+    std::printf("  python3, pickle.load alone:  %7.2f s, peak %6.0f MiB\n", python.seconds, python.peak_mib);
+    ratios.push_back(python.seconds / ours.seconds);
+    std::printf("  ratio %.1f\n", ratios.back());
+  }
+  std::sort(ratios.begin(), ratios.end());
+  std::printf("median ratio %.1f: %s (at least 10)\n", ratios[ratios.size() / 2],
+              ratios[ratios.size() / 2] >= 10 ? "held" : "MISSED");
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

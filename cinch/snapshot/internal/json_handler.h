@@ -85,7 +85,7 @@ class JsonHandler {
   bool key(const std::string& name) {
     ++values_;
     levels_.back().key = key_named(name);
-    if (levels_.back().in == In::kDivisions) division_ = name;
+    if (levels_.back().in == JsonPlace::kDivisions) division_ = name;
     return true;
   }
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/, const nlohmann::json::exception& error) {

@@ -61,6 +61,7 @@ Verbs add_verbs(CLI::App& program) {
   verbs["inspect"] = add_inspect(program);
   verbs["replay"] = add_replay(program);
   verbs["diff"] = add_diff(program);
+  verbs["record"] = add_record(program);
   return verbs;
 }
 

@@ -17,12 +17,12 @@ bool colour_on_stdout();
 /// "cinch: WHAT" and, if there is one, "  hint: HINT", on standard error.
 void print_error(const std::string& what, const std::string& hint);
 
-/// The document, or the text for people followed by where the HTML is, and the HTML itself; report::text, json and html
-/// of `summary`. Files first: what is printed has happened.
+/// The document, or the text for people followed by where the HTML is, and the HTML itself; text, json and html
+/// of `summary`, found beside its type. Files first: what is printed has happened.
 template <typename Options, typename Summary>
 void present(const Options& options, const Summary& summary) {
-  if (!options.html.empty()) write_file(options.html, report::html(summary));
-  if (options.json) return print(report::json(summary));
-  print(report::text(summary, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + options.html + "\n"));
+  if (!options.html.empty()) write_file(options.html, html(summary));
+  if (options.json) return print(json(summary));
+  print(text(summary, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + options.html + "\n"));
 }
 }  // namespace cinch::cli

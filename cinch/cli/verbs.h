@@ -19,6 +19,7 @@ using Verbs = std::map<std::string, Run>;  ///< By name.
 Run add_inspect(CLI::App& program);
 Run add_replay(CLI::App& program);
 Run add_diff(CLI::App& program);
+Run add_record(CLI::App& program);
 
 // On jobs: with LibTorch.
 Run add_estimate(CLI::App& program);

@@ -87,6 +87,13 @@ void add_failure(Inspection& result, const internal::Failure& failure, const Wor
   result.oom = std::move(oom);
 }
 
+/// Then a pattern is within a step, where it is the model's layers that repeat: of whole steps there are too few.
+bool trains(const Kinds& kinds) {
+  return std::any_of(kinds.phases.begin(), kinds.phases.end(), [](const PhaseRun& run) {
+    return run.phase == trace::Phase::kBackward || run.phase == trace::Phase::kOptimizer;
+  });
+}
+
 /// The windows of the curve are of the recording.
 std::vector<CurvePoint> shifted(std::vector<CurvePoint> curve, std::size_t by) {
   for (CurvePoint& point : curve) point.event += by;
@@ -133,6 +140,7 @@ Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& d
   name_holders(result.at_peak, words);
   name_holders(result.at_end, words);
   result.leaks = find_leaks(snapshot, device, kinds, options.capacity);
+  if (result.leaks.source == PeriodSource::kPattern && trains(kinds)) result.leaks = {};
   if (failure) {
     add_failure(result, *failure, words, settings, moments.at(failure->event));
   } else {

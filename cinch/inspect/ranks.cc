@@ -65,6 +65,12 @@ Rank summarize(const snapshot::Snapshot& snapshot, const snapshot::Device& devic
           totals.end, totals.end_reserved, totals.oom.has_value(), ""};
 }
 
+Ranks ranks_of(const snapshot::Snapshot& snapshot, const std::string& source) {
+  std::vector<Rank> ranks;
+  for (const snapshot::Device& device : snapshot.devices()) ranks.push_back(summarize(snapshot, device, source));
+  return compare_ranks(std::move(ranks));
+}
+
 Ranks compare_ranks(std::vector<Rank> ranks) {
   Ranks result;
   result.all = std::move(ranks);
@@ -91,6 +97,7 @@ Ranks compare_ranks(std::vector<Rank> ranks) {
     if (farthest * kOutlier > result.median_peak) result.outlier = i;
   }
   if (!result.outlier) {
+    if (peaks.size() == 1) return result;
     result.sentence = fmt::format("All {} peaks are within a twentieth of the median, {}.", peaks.size(),
                                   size_words(result.median_peak));
     return result;

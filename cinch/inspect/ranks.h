@@ -38,6 +38,9 @@ struct Ranks {
 /// Figures of one device. One pass.
 Rank summarize(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const std::string& source);
 
+/// The GPUs of one snapshot, in its order.
+Ranks ranks_of(const snapshot::Snapshot& snapshot, const std::string& source);
+
 /// Totals, median and outlier of what was summarized.
 Ranks compare_ranks(std::vector<Rank> ranks);
 

@@ -1,6 +1,7 @@
 #pragma once
 // What a recording says, as text for people, JSON for programs, HTML for a browser. Computes nothing.
 
+#include <optional>
 #include <string>
 
 #include "cinch/inspect/inspect.h"
@@ -13,7 +14,8 @@ namespace cinch::report {
 struct Inspected {
   Environment environment;  ///< Without LibTorch in it: `libtorch` may be "", `threads` 0.
   inspect::Inspection inspection;
-  std::string written;  ///< File the recording was written to; "" if it was not.
+  std::optional<inspect::Ranks> devices;  ///< If the recording has several: the inspected one is the largest.
+  std::string written;                    ///< File the recording was written to; "" if it was not.
 };
 
 /// Several recordings, and the one to look at in full.

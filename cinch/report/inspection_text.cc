@@ -216,6 +216,22 @@ void leaks_table(Page& page, const inspect::Leaks& leaks) {
               one_line(leak.path, 100));
   }
 }
+
+void ranks_table(Page& page, const inspect::Ranks& ranks) {
+  page.head(
+      fmt::format("{:<44}{:>6}{:>12}{:>14}{:>14}{:>14}", "file", "GPU", "events", "peak", "reserved", "at the end"));
+  for (std::size_t i = 0; i < ranks.all.size(); ++i) {
+    const inspect::Rank& rank = ranks.all[i];
+    if (!rank.error.empty()) {
+      page.line("  {:<42} not read: {}", one_line(rank.source, 42), one_line(rank.error, 160));
+      continue;
+    }
+    page.line("{} {:<42}{:>6}{:>12}{:>14}{:>14}{:>14}  {}", ranks.outlier == i ? "▶" : " ", one_line(rank.source, 42),
+              rank.device, number(rank.events), size_words(rank.peak), size_words(rank.peak_reserved),
+              size_words(rank.end), rank.ran_out ? "ran out of memory" : "");
+  }
+  page.line("  {:<60}{:>14}{:>14}", "total", size_words(ranks.peak_total), size_words(ranks.peak_reserved_total));
+}
 }  // namespace
 
 std::string text(const Inspected& inspected, bool colour) {
@@ -236,6 +252,12 @@ std::string text(const Inspected& inspected, bool colour) {
     pinned_table(page, seen.at_end);
   }
   leaks_table(page, seen.leaks);
+  if (inspected.devices) {
+    page.blank();
+    page.line("Above: {}, whose peak is the highest.{}", inspected.environment.device,
+              inspected.devices->sentence.empty() ? "" : " " + inspected.devices->sentence);
+    ranks_table(page, *inspected.devices);
+  }
   if (!inspected.written.empty()) page.line("Wrote {}", one_line(inspected.written));
   return page.take();
 }
@@ -243,21 +265,9 @@ std::string text(const Inspected& inspected, bool colour) {
 std::string text(const InspectedRanks& inspected, bool colour) {
   const inspect::Ranks& ranks = inspected.ranks;
   Page page(colour);
-  page.verdict(ranks.sentence, !ranks.outlier);
+  if (!ranks.sentence.empty()) page.verdict(ranks.sentence, !ranks.outlier);
   page.blank();
-  page.head(
-      fmt::format("{:<44}{:>6}{:>12}{:>14}{:>14}{:>14}", "file", "GPU", "events", "peak", "reserved", "at the end"));
-  for (std::size_t i = 0; i < ranks.all.size(); ++i) {
-    const inspect::Rank& rank = ranks.all[i];
-    if (!rank.error.empty()) {
-      page.line("  {:<42} not read: {}", one_line(rank.source, 42), one_line(rank.error, 160));
-      continue;
-    }
-    page.line("{} {:<42}{:>6}{:>12}{:>14}{:>14}{:>14}  {}", ranks.outlier == i ? "▶" : " ", one_line(rank.source, 42),
-              rank.device, number(rank.events), size_words(rank.peak), size_words(rank.peak_reserved),
-              size_words(rank.end), rank.ran_out ? "ran out of memory" : "");
-  }
-  page.line("  {:<60}{:>14}{:>14}", "total", size_words(ranks.peak_total), size_words(ranks.peak_reserved_total));
+  ranks_table(page, ranks);
   if (ranks.largest) {
     page.blank();
     page.line("Next: cinch inspect {}",

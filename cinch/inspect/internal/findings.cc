@@ -143,14 +143,17 @@ void best_possible(const Inspection& seen, std::vector<Finding>& found) {
 }
 
 void leaks(const Inspection& seen, std::vector<Finding>& found) {
+  const bool pattern = seen.leaks.source == PeriodSource::kPattern;
   for (const Leak& leak : seen.leaks.found) {
     std::string action = "Drop what holds it: a list, a loss kept with its graph (.item(), .detach()), a hook.";
-    if (seen.leaks.steps_until_full) {
+    if (pattern) action = "If this is one forward, its backward frees it. If not: " + action;
+    if (seen.leaks.steps_until_full && *seen.leaks.steps_until_full > 0) {
       action = fmt::format("The card is full after {} more steps. ",
                            with_thousands(static_cast<std::int64_t>(*seen.leaks.steps_until_full))) +
                action;
     }
-    found.push_back({fmt::format("LEAK: {} more live after every step, {} by now: {}.", size_words(leak.bytes_per_step),
+    found.push_back({fmt::format("{}: {} more live after every {}, {} by now: {}.", pattern ? "PERHAPS A LEAK" : "LEAK",
+                                 size_words(leak.bytes_per_step), pattern ? "turn of what repeats" : "step",
                                  size_words(leak.held), leak.path),
                      leak.held, action});
   }

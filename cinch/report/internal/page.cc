@@ -129,9 +129,11 @@ std::string escape(std::string_view text) {
 }
 
 std::string page(std::string_view title, const Environment& environment, std::string_view job, std::string_view body) {
-  const std::string where =
-      fmt::format("device {} · {} thread{} · LibTorch {}", escape(environment.device), environment.threads,
-                  environment.threads == 1 ? "" : "s", escape(environment.libtorch));
+  std::string where = "device " + escape(environment.device);
+  if (environment.threads > 0) {
+    where += fmt::format(" · {} thread{}", environment.threads, environment.threads == 1 ? "" : "s");
+  }
+  if (!environment.libtorch.empty()) where += " · LibTorch " + escape(environment.libtorch);
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"

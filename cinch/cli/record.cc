@@ -1,0 +1,202 @@
+// cinch record: an unchanged Python program with PyTorch's memory history switched on.
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "cinch/cli/output.h"
+#include "cinch/cli/sitecustomize.h"
+#include "cinch/cli/verbs.h"
+#include "cinch/core/error.h"
+
+extern char** environ;
+
+namespace cinch::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RecordOptions {
+  std::string out = "snapshot.pickle";
+  std::int64_t max_events = 100'000;
+  std::vector<std::string> command;
+};
+
+/// A folder with the sitecustomize.py that Python is to import, and with what that notes down; gone in the end.
+class HookFolder {
+ public:
+  HookFolder() {
+    std::string name = (fs::temp_directory_path() / "cinch-record-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw IoError(name, "make", errno);
+    path_ = name;
+    std::ofstream(path_ / "sitecustomize.py") << kSitecustomize;
+  }
+  ~HookFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  HookFolder(const HookFolder&) = delete;
+  HookFolder& operator=(const HookFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  std::vector<std::string> notes(const std::string& file) const {
+    std::vector<std::string> lines;
+    std::ifstream in(path_ / file);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  fs::path path_;
+};
+
+/// This process's environment and what the hook wants to know.
+std::vector<std::string> environment_for(const HookFolder& hook, const RecordOptions& options) {
+  std::vector<std::string> result;
+  std::string python_path = hook.path().string();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string variable = *entry;
+    if (variable.starts_with("CINCH_RECORD_")) continue;
+    if (variable.starts_with("PYTHONPATH=")) {
+      python_path += ":" + variable.substr(variable.find('=') + 1);
+      continue;
+    }
+    result.push_back(variable);
+  }
+  result.push_back("PYTHONPATH=" + python_path);
+  result.push_back("CINCH_RECORD_OUT=" + fs::absolute(options.out).string());
+  result.push_back("CINCH_RECORD_MAX_EVENTS=" + std::to_string(options.max_events));
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+/// The signals that are passed on, and SIGCHLD: while it lives they are not delivered but waited for.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigemptyset(&held_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&held_, number);
+    ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  }
+  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  const sigset_t& before() const { return before_; }
+  /// The next one.
+  siginfo_t wait() const {
+    siginfo_t info{};
+    while (::sigwaitinfo(&held_, &info) < 0 && errno == EINTR) {
+    }
+    return info;
+  }
+
+ private:
+  sigset_t held_{}, before_{};
+};
+
+pid_t start(std::vector<std::string> command, std::vector<std::string> environment, const HeldSignals& signals) {
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  ::posix_spawnattr_setsigmask(&attributes, &signals.before());
+  pid_t child = -1;
+  const int failed = ::posix_spawnp(&child, command.front().c_str(), nullptr, &attributes, pointers(command).data(),
+                                    pointers(environment).data());
+  ::posix_spawnattr_destroy(&attributes);
+  if (failed != 0) {
+    throw UsageError("cannot start " + command.front() + ": " + std::generic_category().message(failed),
+                     "Write the program after --: cinch record -- python train.py");
+  }
+  return child;
+}
+
+/// What a shell says of a program that ended so.
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+/// Passes signals on until the program ends. Those from the terminal it gets by itself.
+int wait_for(pid_t child, const HeldSignals& signals) {
+  for (;;) {
+    const siginfo_t signal = signals.wait();
+    if (signal.si_signo != SIGCHLD) {
+      if (signal.si_code != SI_KERNEL) ::kill(child, signal.si_signo);
+      continue;
+    }
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) return code_of(status);
+  }
+}
+
+/// What came of it, on standard error: standard output is the program's.
+void tell(const HookFolder& hook) {
+  const auto written = hook.notes("written");
+  if (!written.empty()) {
+    for (const std::string& file : written) std::cerr << "cinch: wrote " << file << '\n';
+    std::cerr << "  now: cinch inspect " << written.back() << std::endl;
+    return;
+  }
+  const auto states = hook.notes("state");
+  const auto seen = [&](const char* state) { return std::ranges::find(states, state) != states.end(); };
+  if (seen("cuda"))
+    print_error("no snapshot: the program ended without its exit handlers",
+                "Send SIGUSR1 before it ends: kill -USR1 PID.");
+  else if (seen("torch"))
+    print_error("no snapshot: the program did not use CUDA", "");
+  else if (seen("python"))
+    print_error("no snapshot: the program did not import torch.cuda", "");
+  else
+    print_error("no snapshot: no Python read PYTHONPATH", "Leave out -I, -E and -S, which make Python ignore it.");
+}
+
+ExitCode run(const RecordOptions& options, Stage& stage) {
+  const fs::path folder = fs::absolute(options.out).parent_path();
+  if (!fs::is_directory(folder)) throw UsageError("--out: there is no folder " + folder.string());
+  const HookFolder hook;
+  const HeldSignals signals;
+  const pid_t child = start(options.command, environment_for(hook, options), signals);
+  stage = Stage::kWorking;
+  const int code = wait_for(child, signals);
+  tell(hook);
+  return static_cast<ExitCode>(code);
+}
+}  // namespace
+
+Run add_record(CLI::App& program) {
+  auto options = std::make_shared<RecordOptions>();
+  CLI::App* verb = program.add_subcommand(
+      "record",
+      "Run a PyTorch program, unchanged, and write memory snapshots: at exit, on SIGUSR1, when CUDA runs out");
+  verb->add_option("--out", options->out,
+                   "The snapshot; with several: FILE.rank0, FILE.oom and so on before the extension")
+      ->type_name("FILE")
+      ->capture_default_str();
+  verb->add_option("--max-events", options->max_events, "Keep the last N events of the history")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
+      ->capture_default_str();
+  verb->add_option("command", options->command, "The program and its arguments, after --")
+      ->type_name("-- PROGRAM ARGUMENTS")
+      ->required();
+  verb->footer("Exit code: the program's; 128 and the signal's number if one ended it.");
+  return [options](Stage& stage) { return run(*options, stage); };
+}
+}  // namespace cinch::cli

@@ -35,7 +35,7 @@ enum class Kind : std::uint8_t {
 inline constexpr int kKindCount = 15;
 
 trace::Category category_of(Kind kind);
-/// "parameters", "cuBLAS workspaces", "autocast copies of weights".
+/// "parameters", "cuBLAS workspaces", "autocast weight copies".
 std::string_view name_of(Kind kind);
 
 /// A stretch of events of one phase.

@@ -1,6 +1,7 @@
 #include "cinch/inspect/inspect.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "cinch/allocator/replay.h"
@@ -87,11 +88,21 @@ void add_failure(Inspection& result, const internal::Failure& failure, const Wor
   result.oom = std::move(oom);
 }
 
-/// Then a pattern is within a step, where it is the model's layers that repeat: of whole steps there are too few.
-bool trains(const Kinds& kinds) {
-  return std::any_of(kinds.phases.begin(), kinds.phases.end(), [](const PhaseRun& run) {
-    return run.phase == trace::Phase::kBackward || run.phase == trace::Phase::kOptimizer;
+bool has_phase(const Kinds& kinds, std::initializer_list<trace::Phase> phases) {
+  return std::any_of(kinds.phases.begin(), kinds.phases.end(), [&](const PhaseRun& run) {
+    return std::find(phases.begin(), phases.end(), run.phase) != phases.end();
   });
+}
+
+/// Of a program that trains a pattern is within a step, where it is the model's layers that repeat: of whole steps
+/// there are too few.
+void add_leaks(Inspection& result, Leaks leaks, const Kinds& kinds) {
+  result.leaks = std::move(leaks);
+  if (result.leaks.source != PeriodSource::kPattern) return;
+  const bool trains = has_phase(kinds, {trace::Phase::kBackward, trace::Phase::kOptimizer});
+  if (!trains && !has_phase(kinds, {trace::Phase::kForward})) return;
+  if (!trains) result.growing = std::move(result.leaks.found);
+  result.leaks = {};
 }
 
 /// The windows of the curve are of the recording.
@@ -139,8 +150,7 @@ Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& d
   result.at_end = fragmentation(device.end, settings);
   name_holders(result.at_peak, words);
   name_holders(result.at_end, words);
-  result.leaks = find_leaks(snapshot, device, kinds, options.capacity);
-  if (result.leaks.source == PeriodSource::kPattern && trains(kinds)) result.leaks = {};
+  add_leaks(result, find_leaks(snapshot, device, kinds, options.capacity), kinds);
   if (failure) {
     add_failure(result, *failure, words, settings, moments.at(failure->event));
   } else {

@@ -117,6 +117,9 @@ struct Inspection {
   Bytes best_possible;  ///< No allocator needs less: the live-load bound, requests rounded to 512 B.
   std::vector<CurvePoint> curve;
   Leaks leaks;
+  /// In a recording of nothing but forwards: what grows with every turn of what repeats in it, most first. Activations
+  /// if that is a model's layers, a leak if it is a loop of inference.
+  std::vector<Leak> growing;
   std::optional<OutOfMemory> oom;      ///< The first recorded, or where it would run out at Options::capacity.
   std::optional<Bytes> fits_capacity;  ///< The capacity that was asked about, if nothing would run out there.
   std::vector<Finding> findings;       ///< Most important first.

@@ -75,7 +75,7 @@ void kinds_table(Page& page, const std::string& title, const Live& live, bool me
   std::string merged_name;
   for (const Live::OfKind& row : rows_of(live, merged, merged_name)) {
     const std::string name = merged && row.kind == Kind::kActivation ? merged_name : std::string(name_of(row.kind));
-    page.line("  {:<22}{:>16}{:>7}{:>10}  {}", name, with_thousands(row.bytes.count()),
+    page.line("  {:<22}{:>16}{:>7}{:>10}  {}", one_line(name, 22), with_thousands(row.bytes.count()),
               internal::in_unit(row.bytes, unit), number(row.tensors), row.note);
   }
   page.line("  {:<22}{:>16}{:>7}{:>10}", "total", with_thousands(live.bytes.count()),

@@ -143,20 +143,32 @@ void best_possible(const Inspection& seen, std::vector<Finding>& found) {
 }
 
 void leaks(const Inspection& seen, std::vector<Finding>& found) {
-  const bool pattern = seen.leaks.source == PeriodSource::kPattern;
+  const bool pattern = seen.leaks.source == PeriodSource::kPattern;  // It may be a step, or what repeats within one.
   for (const Leak& leak : seen.leaks.found) {
     std::string action = "Drop what holds it: a list, a loss kept with its graph (.item(), .detach()), a hook.";
-    if (pattern) action = "If this is one forward, its backward frees it. If not: " + action;
     if (seen.leaks.steps_until_full && *seen.leaks.steps_until_full > 0) {
-      action = fmt::format("The card is full after {} more steps. ",
+      action = fmt::format("The card is full after {} more. ",
                            with_thousands(static_cast<std::int64_t>(*seen.leaks.steps_until_full))) +
                action;
     }
-    found.push_back({fmt::format("{}: {} more live after every {}, {} by now: {}.", pattern ? "PERHAPS A LEAK" : "LEAK",
-                                 size_words(leak.bytes_per_step), pattern ? "turn of what repeats" : "step",
-                                 size_words(leak.held), leak.path),
+    found.push_back({fmt::format("LEAK: {} more live after every {}, {} by now: {}.", size_words(leak.bytes_per_step),
+                                 pattern ? "turn of what repeats" : "step", size_words(leak.held), leak.path),
                      leak.held, action});
   }
+}
+
+void growing(const Inspection& seen, std::vector<Finding>& found) {
+  if (seen.growing.empty()) return;
+  Bytes turn, held;
+  for (const Leak& leak : seen.growing) {
+    turn += leak.bytes_per_step;
+    held += leak.held;
+  }
+  found.push_back(
+      {fmt::format("Every turn of what repeats here keeps {} more, {} by the end: activations, if these are a "
+                   "model's layers and a backward follows; a leak, if it is a loop.",
+                   size_words(turn), size_words(held)),
+       held, "In a loop without backward: torch.no_grad(), or drop what holds the outputs."});
 }
 
 void what_could_be_smaller(const Inspection& seen, std::vector<Finding>& found) {
@@ -217,6 +229,7 @@ std::vector<Finding> findings(const Inspection& seen) {
     waste(seen, found);
     best_possible(seen, found);
   }
+  growing(seen, found);
   what_could_be_smaller(seen, found);
   if (seen.left_out > 0) {
     found.push_back(

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <map>
 #include <random>
+#include <set>
+#include <utility>
 
 namespace cinch::allocator {
 namespace {
@@ -29,36 +31,49 @@ class Driver final : public AddressSource {
  public:
   std::uint64_t reserve(Bytes bytes) override {
     const std::uint64_t size = rounded(bytes, kGranule);
-    for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
-      if (hole->second < size) continue;
-      const auto [address, room] = *hole;
-      holes_.erase(hole);
-      if (room > size) holes_.emplace(address + size, room - size);
+    const auto hole = by_size_.lower_bound({size, 0});
+    if (hole != by_size_.end()) {
+      const auto [room, address] = *hole;
+      remove(address, room);
+      if (room > size) add(address + size, room - size);
       return address;
     }
     const std::uint64_t range = rounded(bytes, kDriverRange);
     next_ -= range;
-    if (range > size) holes_.emplace(next_ + size, range - size);
+    if (range > size) add(next_ + size, range - size);
     return next_;
   }
 
   void release(std::uint64_t address, Bytes bytes) override {
-    auto hole = holes_.emplace(address, rounded(bytes, kGranule)).first;
-    const auto after = std::next(hole);
-    if (after != holes_.end() && hole->first + hole->second == after->first) {
-      hole->second += after->second;
-      holes_.erase(after);
+    std::uint64_t size = rounded(bytes, kGranule);
+    const auto after = holes_.find(address + size);
+    if (after != holes_.end()) {
+      size += after->second;
+      remove(after->first, after->second);
     }
-    if (hole == holes_.begin()) return;
-    const auto before = std::prev(hole);
-    if (before->first + before->second != hole->first) return;
-    before->second += hole->second;
-    holes_.erase(hole);
+    const auto next = holes_.lower_bound(address);
+    if (next != holes_.begin() && std::prev(next)->first + std::prev(next)->second == address) {
+      const auto [before, room] = *std::prev(next);
+      remove(before, room);
+      address = before;
+      size += room;
+    }
+    add(address, size);
   }
 
  private:
+  void add(std::uint64_t address, std::uint64_t size) {
+    holes_.emplace(address, size);
+    by_size_.emplace(size, address);
+  }
+  void remove(std::uint64_t address, std::uint64_t size) {
+    holes_.erase(address);
+    by_size_.erase({size, address});
+  }
+
   std::uint64_t next_ = kTop;
-  std::map<std::uint64_t, std::uint64_t> holes_;  ///< Size by address.
+  std::map<std::uint64_t, std::uint64_t> holes_;               ///< Size by address.
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  ///< Size and address.
 };
 
 /// Upwards in one of many regions, which one by chance. A region holds whatever a machine's address range may ask for.

@@ -111,7 +111,11 @@ std::string waste_table(const inspect::Fragmentation& at_peak, const inspect::Fr
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (first[i].bytes == Bytes(0) && last[i].bytes == Bytes(0)) continue;
     html += fmt::format("<tr><td><i class=\"swatch\" style=\"background:var(--{})\"></i>{}</td>",
-                        waste_colour(first[i].key), escape(last[i].name));
+                        waste_colour(first[i].key),
+                        first[i].key == "cached_segments"
+                            ? fmt::format("whole cached segments ({}, {})", number(at_peak.cached_segment_count),
+                                          number(at_end.cached_segment_count))
+                            : escape(last[i].name));
     html += figure(with_thousands(first[i].bytes.count())) + figure(internal::share(first[i].bytes, at_peak.reserved)) +
             figure(with_thousands(last[i].bytes.count())) + figure(internal::share(last[i].bytes, at_end.reserved)) +
             "</tr>";
@@ -176,7 +180,8 @@ std::string memory(const Inspection& seen) {
   const std::string note = seen.first_event > 0 ? "Requested bytes, by category; the time axis begins at event " +
                                                       number(seen.first_event) + "."
                                                 : "Requested bytes, by category.";
-  return section("Memory over time", note, internal::legend(all) + internal::memory_chart(curve, limit));
+  return section("Memory over time", note,
+                 internal::legend(all) + internal::memory_chart(curve, limit, nullptr, "capacity"));
 }
 
 std::string verdict(const Inspection& seen) {

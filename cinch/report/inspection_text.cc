@@ -69,7 +69,8 @@ std::vector<Live::OfKind> rows_of(const Live& live, bool merged, std::string& me
   return rows;
 }
 
-void kinds_table(Page& page, const std::string& title, const Live& live, bool merged) {
+void kinds_table(Page& page, const std::string& title, const Live& live, bool merged,
+                 std::string_view total_note = "") {
   const internal::Unit unit = internal::unit_for(live.bytes);
   page.head(fmt::format("{:<24}{:>16}{:>7}{:>10}", title, "bytes", unit.name, "tensors"));
   std::string merged_name;
@@ -78,8 +79,8 @@ void kinds_table(Page& page, const std::string& title, const Live& live, bool me
     page.line("  {:<22}{:>16}{:>7}{:>10}  {}", one_line(name, 22), with_thousands(row.bytes.count()),
               internal::in_unit(row.bytes, unit), number(row.tensors), row.note);
   }
-  page.line("  {:<22}{:>16}{:>7}{:>10}", "total", with_thousands(live.bytes.count()),
-            internal::in_unit(live.bytes, unit), number(live.tensors));
+  page.line("  {:<22}{:>16}{:>7}{:>10}  {}", "total", with_thousands(live.bytes.count()),
+            internal::in_unit(live.bytes, unit), number(live.tensors), total_note);
 }
 
 void paths_table(Page& page, const Live& live) {
@@ -161,7 +162,7 @@ void out_of_memory(Page& page, const Inspection& seen, const inspect::OutOfMemor
     page.line("With the recorded settings fragmentation ends it earlier, at event {}.", number(*oom.already_at));
   }
   page.blank();
-  kinds_table(page, "Live at that moment", oom.live, true);
+  kinds_table(page, "Live at that moment", oom.live, true, oom.recorded ? "" : "the request included");
   page.blank();
   make_room(page, oom);
   if (!oom.recorded) {

@@ -197,6 +197,8 @@ void describe(const Inspection& seen, OutOfMemory& oom) {
   oom.headline = fmt::format("{}{}{}, asking {}.", oom.recorded ? "Ran out" : "Would run out",
                              phase.empty() ? " at " : " " + phase + ", ",
                              event_words(oom.event, events_in_recording(seen)), size_words(oom.asked));
+  if (oom.asked == Bytes(0))
+    oom.headline = "Would have run out before the recording begins: what lives at its start is too much.";
   oom.to_fit = to_fit(seen, oom.capacity);
   if (oom.short_by > Bytes(0)) {
     oom.verdict = fmt::format("NO ALLOCATOR SETTING HELPS: tensors alone need {}, {} over {}.",

@@ -83,12 +83,12 @@ Tensor tensor_of(const snapshot::Snapshot& snapshot, const Kinds& kinds, const M
                                        : to_string(call_path(snapshot.stacks(), allocation.stack))};
 }
 
-/// The first of the settings worth a try under which the request is served, be it that a later one fails.
+/// The first of the settings worth a try under which nothing fails; of a recorded failure, nothing up to it.
 void try_settings(OutOfMemory& oom, const snapshot::Snapshot& snapshot, const snapshot::Device& device,
                   const allocator::Settings& settings) {
   const allocator::Machine machine = machine_of(settings, oom.capacity);
   for (const allocator::WhatIf& run : allocator::grid(snapshot, device, machine)) {
-    if (run.failure && run.failure->event <= oom.event) continue;
+    if (run.failure && !(oom.recorded && run.failure->event > oom.event)) continue;
     oom.any_setting_helps = true;
     oom.setting = run.settings.to_string();
     oom.setting_needs = run.peak_reserved.high;
@@ -222,6 +222,7 @@ void explain(OutOfMemory& oom, const Failure& failure, const snapshot::Snapshot&
   const Bytes needed = live_sum(live) + failure.asked;
   oom.short_by = std::max(needed - oom.capacity, Bytes(0));
   const bool alone = oom.short_by > Bytes(0);
+  if (alone && !failure.recorded) oom.free = std::max(oom.capacity - live_sum(live), Bytes(0));  // At best.
   oom.largest_free_block = failure.recorded ? oom.waste.largest_free : failure.largest_free_block;
   oom.why = why_not_served(oom, alone);
   if (alone) {

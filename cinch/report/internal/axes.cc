@@ -67,11 +67,11 @@ std::string bottom_axis(const Axes& axes, const std::string& name, bool whole_nu
                            (axes.left + axes.right) / 2, axes.bottom + 36, escape(name));
 }
 
-std::string budget_line(const Axes& axes, Bytes budget) {
+std::string budget_line(const Axes& axes, Bytes budget, std::string_view name) {
   const double y = axes.y(static_cast<double>(budget.count()));
   return fmt::format(
       "<line class=\"budget\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
-      "<text class=\"budget-text\" x=\"{:.1f}\" y=\"{:.1f}\">budget {}</text>",
-      axes.left, axes.right, y, y, axes.left + 8, y - 6, to_string(budget));
+      "<text class=\"budget-text\" x=\"{:.1f}\" y=\"{:.1f}\">{} {}</text>",
+      axes.left, axes.right, y, y, axes.left + 8, y - 6, name, to_string(budget));
 }
 }  // namespace cinch::report::internal

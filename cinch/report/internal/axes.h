@@ -2,6 +2,7 @@
 // The frame of a chart: where values lie on the drawing.
 
 #include <string>
+#include <string_view>
 
 #include "cinch/report/internal/format.h"
 
@@ -25,6 +26,6 @@ std::string byte_axis(const Axes& axes, const Unit& unit);
 std::string number_axis(const Axes& axes, const std::string& name);
 /// Values along the bottom, with `name` under them.
 std::string bottom_axis(const Axes& axes, const std::string& name, bool whole_numbers);
-/// Dashed line with its words.
-std::string budget_line(const Axes& axes, Bytes budget);
+/// Dashed line with its words: `name` and the size.
+std::string budget_line(const Axes& axes, Bytes budget, std::string_view name = "budget");
 }  // namespace cinch::report::internal

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cinch/report/internal/format.h"
@@ -11,8 +12,10 @@
 namespace cinch::report::internal {
 
 /// Live bytes over the events of a trace, stacked by category; below it the phases and steps; the peak, and the budget
-/// where it is near enough to be drawn. `outline`: the total of another curve over the same events, dashed.
-std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const Curve* outline = nullptr);
+/// where it is near enough to be drawn, by its name. `outline`: the total of another curve over the same events,
+/// dashed.
+std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const Curve* outline = nullptr,
+                         std::string_view budget_name = "budget");
 
 /// True when two curves run through the same steps and phases, so that one can be laid over the other.
 bool comparable(const Curve& left, const Curve& right);

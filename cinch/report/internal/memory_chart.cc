@@ -163,7 +163,8 @@ bool comparable(const Curve& left, const Curve& right) {
                     [](const Run& a, const Run& b) { return a.step == b.step && a.phase == b.phase; });
 }
 
-std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const Curve* other) {
+std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const Curve* other,
+                         std::string_view budget_name) {
   if (curve.points.empty() || curve.peak.count() <= 0) return "<p>No memory was used.</p>";
   Bytes highest = other ? std::max(curve.peak, other->peak) : curve.peak;
   const bool near = budget && budget->count() < 2 * highest.count();
@@ -179,9 +180,10 @@ std::string memory_chart(const Curve& curve, std::optional<Bytes> budget, const 
   svg += byte_axis(axes, unit_for(highest)) + layers(curve, axes) + phases(curve, axes, runs);
   const auto total = [](const Point& point) { return static_cast<double>(point.live.sum().count()); };
   if (other) {
-    svg += fmt::format("<path class=\"overlay\" d=\"{}\"/>", outline(in_step_with(curve, runs, *other), axes, total, false));
+    svg += fmt::format("<path class=\"overlay\" d=\"{}\"/>",
+                       outline(in_step_with(curve, runs, *other), axes, total, false));
   }
-  if (near) svg += budget_line(axes, *budget);
+  if (near) svg += budget_line(axes, *budget, budget_name);
   svg += peak_mark(curve, axes);
   svg += fmt::format("<line class=\"hair\" x1=\"0\" x2=\"0\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", axes.top, axes.bottom);
   svg +=

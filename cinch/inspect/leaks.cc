@@ -177,6 +177,13 @@ void sum_up(Leaks& leaks, std::optional<Bytes> capacity) {
   leaks.steps_until_full = room < 0 ? 0 : static_cast<std::uint64_t>(room / leaks.bytes_per_step.count()) + 1;
 }
 
+/// No period: nothing can be said.
+Leaks none(std::optional<Bytes> capacity) {
+  Leaks leaks;
+  leaks.capacity = capacity;
+  return leaks;
+}
+
 Leaks measure(const Play& play, Cut cut, PeriodSource source, const LeakOptions& options) {
   GrowthMeter meter(std::move(cut));
   play(meter);
@@ -186,6 +193,7 @@ Leaks measure(const Play& play, Cut cut, PeriodSource source, const LeakOptions&
   leaks.periods = meter.periods();
   leaks.peak_of_last = meter.peak_of_last();
   if (meter.periods() < kFewest) return leaks;
+  if (source == PeriodSource::kPattern && !meter.look_like_steps()) return none(options.capacity);
   meter.each([&](const Site& site, const Growth& growth) {
     std::optional<Leak> leak = kept(growth, meter.periods());
     if (!leak) leak = growing(growth, meter.periods());
@@ -202,33 +210,47 @@ Leaks measure(const Play& play, Cut cut, PeriodSource source, const LeakOptions&
 
 Leaks find_leaks(const Play& play, const LeakOptions& options) {
   if (options.boundaries.size() >= kFewest) {
-    return measure(play, {.events = options.boundaries}, PeriodSource::kOptimizer, options);
+    return measure(play, {.events = options.boundaries}, options.source, options);
   }
   internal::PeriodFinder finder;
   play(finder);
   if (finder.steps() >= kFewest) return measure(play, {.events = {}, .by_step = true}, PeriodSource::kSteps, options);
   const std::optional<internal::Mark> mark = finder.mark();
-  if (!mark) {
-    Leaks none;
-    none.capacity = options.capacity;
-    return none;
-  }
+  if (!mark) return none(options.capacity);
   return measure(play, {.events = {}, .mark = mark}, PeriodSource::kPattern, options);
 }
 
-Leaks find_leaks(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Kinds& kinds,
-                 std::optional<Bytes> capacity) {
-  LeakOptions options{.boundaries = {}, .capacity = capacity, .stacks = &snapshot.stacks()};
+namespace {
+/// The first event of each run of a phase; of the optimizer's, of each step.
+std::vector<std::size_t> begins(const Kinds& kinds, trace::Phase phase) {
+  std::vector<std::size_t> events;
   std::uint32_t step = 0;
   for (const PhaseRun& run : kinds.phases) {
-    if (run.phase != trace::Phase::kOptimizer || run.step == step) continue;
+    if (run.phase != phase || (phase == trace::Phase::kOptimizer && run.step == step)) continue;
     step = run.step;
-    options.boundaries.push_back(run.first_event);
+    events.push_back(run.first_event);
+  }
+  return events;
+}
+}  // namespace
+
+Leaks find_leaks(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Kinds& kinds,
+                 std::optional<Bytes> capacity) {
+  LeakOptions options{.capacity = capacity, .stacks = &snapshot.stacks()};
+  std::vector<std::size_t> optimizer = begins(kinds, trace::Phase::kOptimizer);
+  std::vector<std::size_t> forward = begins(kinds, trace::Phase::kForward);
+  if (optimizer.size() >= kFewest) {
+    options.boundaries = std::move(optimizer);
+  } else if (forward.size() >= kFewest) {
+    options.boundaries = std::move(forward);
+    options.source = PeriodSource::kForward;
+  } else if (kinds.by_stacks && !forward.empty()) {
+    return none(capacity);  // What comes back regularly in one or two steps are layers.
   }
   return find_leaks([&](trace::Sink& sink) { snapshot.play(device, sink); }, options);
 }
 
 Leaks find_leaks(const trace::Trace& trace, std::optional<Bytes> capacity) {
-  return find_leaks([&](trace::Sink& sink) { trace.replay(sink); }, {.boundaries = {}, .capacity = capacity});
+  return find_leaks([&](trace::Sink& sink) { trace.replay(sink); }, {.capacity = capacity});
 }
 }  // namespace cinch::inspect

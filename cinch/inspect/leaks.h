@@ -28,6 +28,7 @@ enum class PeriodSource {
   kNone,       ///< No period found: nothing can be said.
   kSteps,      ///< Steps that a trace of cinch's own counts.
   kOptimizer,  ///< Optimizer steps, by annotations or stacks.
+  kForward,    ///< Forward passes, by stacks: where the optimizer is not seen.
   kPattern     ///< An allocation that comes back regularly.
 };
 
@@ -61,6 +62,8 @@ struct Leaks {
 };
 
 struct LeakOptions {
+  /// What `boundaries` are.
+  PeriodSource source = PeriodSource::kOptimizer;
   /// Events (from 0, those with `before` set not counted) at which an optimizer step, or anything that comes once a
   /// step, begins; ascending. Fewer than three are not used: then steps that the trace counts, then a pattern.
   std::vector<std::size_t> boundaries{};

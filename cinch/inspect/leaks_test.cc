@@ -26,7 +26,7 @@ std::string name_of(By by) { return by == By::kOptimizer ? "optimizer" : by == B
 Leaks leaks_of(TrainerOptions options, By by, std::optional<Bytes> capacity = {}) {
   options.step_numbers = by == By::kSteps;
   const Trainer trainer(options);
-  LeakOptions how{.boundaries = {}, .capacity = capacity};
+  LeakOptions how{.capacity = capacity};
   if (by == By::kOptimizer) how.boundaries = trainer.optimizer_steps();
   return find_leaks(trainer.play(), how);
 }
@@ -307,6 +307,89 @@ TEST(Leaks, AProgramThatEndsLetsGoOfEverything) {
   const Leaks leaks = find_leaks(builder.build());
   ASSERT_THAT(leaks.found, SizeIs(1));
   EXPECT_EQ(leaks.bytes_per_step, Bytes(4096));
+}
+
+/// tests/make_leak_snapshots.py makes them.
+Leaks leaks_of_snapshot(const std::string& name, std::optional<Bytes> capacity = {}) {
+  const std::string file = std::string(CINCH_SOURCE_DIR) + "/tests/data/snapshots/leak_" + name + ".json.gz";
+  const auto snapshot = snapshot::Snapshot::open(file);
+  const auto& device = snapshot.devices().front();
+  return find_leaks(snapshot, device, categorize(snapshot, device), capacity);
+}
+
+TEST(Leaks, InSnapshotsAreFoundByTheirPaths) {
+  const Leaks none = leaks_of_snapshot("none");
+  EXPECT_EQ(none.source, PeriodSource::kOptimizer);
+  EXPECT_EQ(none.periods, 12u);
+  EXPECT_THAT(none.found, IsEmpty());
+
+  const Leaks list = leaks_of_snapshot("list");
+  ASSERT_THAT(list.found, SizeIs(1));
+  EXPECT_EQ(list.bytes_per_step, Bytes(40 << 10));
+  EXPECT_THAT(list.found[0].path, testing::HasSubstr("user/metrics.py:14 append"));
+
+  const Leaks cache = leaks_of_snapshot("cache");
+  ASSERT_THAT(cache.found, SizeIs(1));
+  EXPECT_EQ(cache.found[0].kind, Leak::Kind::kGrowing);
+  EXPECT_EQ(cache.bytes_per_step, Bytes(256 << 10));
+  EXPECT_THAT(cache.found[0].path, testing::HasSubstr("user/cache.py:9 grow"));
+
+  const Leaks hook = leaks_of_snapshot("hook");
+  ASSERT_THAT(hook.found, SizeIs(1));
+  EXPECT_EQ(hook.bytes_per_step, Bytes(1 << 20));
+  EXPECT_THAT(hook.found[0].path, testing::HasSubstr("user/hooks.py:7 keep_output"));
+  EXPECT_FALSE(hook.graph_kept);
+
+  const Leaks graph = leaks_of_snapshot("graph", Bytes(1 << 30));
+  EXPECT_THAT(graph.found, SizeIs(7));  // Two tensors of each of three layers, and the loss.
+  EXPECT_EQ(graph.bytes_per_step, Bytes((6 << 20) + 4));
+  EXPECT_TRUE(graph.graph_kept);
+  const auto room = (Bytes(1 << 30) - graph.peak_of_last).count();
+  EXPECT_EQ(graph.steps_until_full, static_cast<std::uint64_t>(room / ((6 << 20) + 4) + 1));
+}
+
+constexpr std::array<const char*, 3> kRecorded = {"step", "forward", "bf16"};
+snapshot::Snapshot recorded(const std::string& which) {
+  const std::string middle = which == "bf16" ? "bf16-autocast-forward" : "fp32-" + which;
+  return snapshot::Snapshot::open(std::string(CINCH_SOURCE_DIR) + "/tests/data/snapshots/gpt2.7b-b4-s128-" + middle +
+                                  ".pickle.zst");
+}
+
+TEST(Leaks, OneRecordedStepIsTooShortToTell) {
+  for (const char* which : kRecorded) {
+    const auto snapshot = recorded(which);
+    const auto& device = snapshot.devices().front();
+    const Leaks leaks = find_leaks(snapshot, device, categorize(snapshot, device));
+    EXPECT_EQ(leaks.source, PeriodSource::kNone) << which;
+    EXPECT_THAT(leaks.found, IsEmpty()) << which;
+  }
+}
+
+/// Passes events on without their stacks.
+class Blind final : public trace::Sink {
+ public:
+  explicit Blind(trace::Sink& next) : next_(&next) {}
+  void on_event(const trace::Event& event) override {
+    trace::Event blind = event;
+    blind.stack = {};
+    next_->on_event(blind);
+  }
+
+ private:
+  trace::Sink* next_;
+};
+
+TEST(Leaks, LayersOfOneStepAreNotTakenForSteps) {
+  for (const char* which : kRecorded) {
+    for (const bool stacks : {true, false}) {
+      const auto snapshot = recorded(which);
+      const auto play = [&](trace::Sink& sink) {
+        Blind blind(sink);
+        snapshot.play(snapshot.devices().front(), stacks ? sink : blind);
+      };
+      EXPECT_THAT(find_leaks(play).found, IsEmpty()) << which << (stacks ? "" : ", without stacks");
+    }
+  }
 }
 
 TEST(Leaks, MomentsOfASiteStayFew) {

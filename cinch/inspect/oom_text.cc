@@ -191,7 +191,7 @@ std::optional<Printed> room_of(const OomError& error) {
   if (error.capacity && error.allocated) {
     const Printed limit = error.allowed ? smaller(*error.capacity, *error.allowed) : *error.capacity;
     const Printed most = difference(limit, *error.allocated);
-    const Bytes least = error.free ? std::min(error.free->least, most.most) : Bytes(0);
+    const Bytes least = error.free ? std::min(error.free->least, most.bytes) : Bytes(0);
     return Printed{most.bytes, least, most.most};
   }
   return std::nullopt;

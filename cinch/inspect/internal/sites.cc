@@ -96,6 +96,7 @@ void GrowthMeter::allocate(const Event& event) {
   }
   ++state.fresh;
   state.fresh_bytes += event.bytes;
+  allocated_in_period_ += event.bytes;
   touch(place->second);
 }
 
@@ -136,6 +137,14 @@ void GrowthMeter::end_period() {
   freed_.clear();
   for (const std::uint32_t site : touched_) end_period(states_[site]);
   touched_.clear();
+  if (period_ > 0) {
+    swings_ += static_cast<double>((peak_ - live_at_end_of_last_).count());
+    allocated_ += static_cast<double>(allocated_in_period_.count());
+    left_ += static_cast<double>((live_bytes_ - live_at_end_of_last_).count());
+  }
+  highest_end_ = std::max(highest_end_, live_bytes_);
+  deepest_fall_ = std::max(deepest_fall_, highest_end_ - live_bytes_);
+  allocated_in_period_ = Bytes(0);
   peak_of_last_ = peak_;
   peak_ = live_at_end_of_last_ = live_bytes_;
   ++period_;
@@ -154,6 +163,11 @@ void GrowthMeter::end_period(State& state) const {
   state.fresh = state.freed = 0;
   state.fresh_bytes = state.freed_bytes = Bytes(0);
   if (growth.moments.size() == kMoments) thin(growth.moments);
+}
+
+bool GrowthMeter::look_like_steps() const {
+  const double average_swing = swings_ / static_cast<double>(std::max<std::size_t>(1, period_ - 1));
+  return period_ > 1 && static_cast<double>(deepest_fall_.count()) <= 2 * average_swing && 2 * left_ <= allocated_;
 }
 
 std::string GrowthMeter::name_of(const Site& site) const {
@@ -197,11 +211,14 @@ void PeriodFinder::on_event(const Event& event) {
   ++position_;
 }
 
-/// Once a period: never twice in a row, never long absent (but for an evaluation in between), over half the recording.
+/// Once a period: never twice in a row, never long absent (but for an evaluation in between), over half the recording,
+/// to its end, and from its begin but for a set-up.
 bool PeriodFinder::Gaps::regular(std::size_t events) const {
   if (count < 3 || last - first < events / 2) return false;
   const double mean = static_cast<double>(last - first) / static_cast<double>(count - 1);
-  return static_cast<double>(shortest) >= 0.5 * mean && static_cast<double>(longest) <= 6 * mean;
+  const auto absent = [&](std::size_t gap) { return static_cast<double>(gap) > 6 * mean; };
+  if (absent(longest) || absent(events - last) || (absent(first) && first > events / 4)) return false;
+  return static_cast<double>(shortest) >= 0.5 * mean;
 }
 
 std::optional<Mark> PeriodFinder::mark() const {

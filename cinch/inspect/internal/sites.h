@@ -92,6 +92,9 @@ class GrowthMeter final : public trace::Sink {
 
   std::size_t periods() const { return period_; }
   Bytes peak_of_last() const { return peak_of_last_; }
+  /// Whether the periods look like steps rather than like layers of one step, through which live bytes climb and from
+  /// which they come down again, or in which most of what is allocated stays.
+  bool look_like_steps() const;
   /// Sites of which something ever outlived a period, in order of appearance.
   void each(const std::function<void(const Site&, const Growth&)>& visit) const;
 
@@ -129,6 +132,10 @@ class GrowthMeter final : public trace::Sink {
   std::optional<std::uint32_t> step_;
   bool ran_out_ = false;
   Bytes live_bytes_, peak_, peak_of_last_, live_at_end_of_last_;
+  Bytes highest_end_, deepest_fall_;  ///< Of live bytes at the ends of periods.
+  /// Sums over the complete periods: of how far each rises above its begin, what it allocates and what it leaves.
+  double swings_ = 0, allocated_ = 0, left_ = 0;
+  Bytes allocated_in_period_;
 };
 
 /// Finds an allocation that comes once a period, whatever else the recording does in between. Memory: the number of

@@ -19,14 +19,19 @@ using inspect::size_words;
 using nlohmann::ordered_json;
 
 std::string_view name_of(PeriodSource source) {
-  constexpr std::array<std::string_view, 4> names = {"none", "steps", "optimizer", "pattern"};
+  constexpr std::array<std::string_view, 5> names = {"none", "steps", "optimizer", "forward", "pattern"};
   return names[static_cast<std::size_t>(source)];
 }
 
-std::string_view period_word(const Leaks& leaks) { return leaks.source == PeriodSource::kPattern ? "period" : "step"; }
+std::string_view period_word(const Leaks& leaks) {
+  return leaks.source == PeriodSource::kPattern   ? "period"
+         : leaks.source == PeriodSource::kForward ? "forward pass"
+                                                  : "step";
+}
 
 std::string counted(std::size_t number, std::string_view what) {
-  return fmt::format("{} {}{}", with_thousands(static_cast<std::int64_t>(number)), what, number == 1 ? "" : "s");
+  const std::string_view plural = number == 1 ? "" : what.ends_with("s") ? "es" : "s";
+  return fmt::format("{} {}{}", with_thousands(static_cast<std::int64_t>(number)), what, plural);
 }
 
 /// How sure one may be: over what was looked.

@@ -59,7 +59,7 @@ struct Device {
 /// Which events to open. The state at the start of the window is that before its first event.
 struct Window {
   std::size_t first = 0, last = static_cast<std::size_t>(-1);  ///< Positions, half open.
-  std::optional<std::int64_t> from_us, to_us;                  ///< Clock of the recording, half open.
+  std::optional<std::int64_t> from_us{}, to_us{};              ///< Clock of the recording, half open.
 };
 
 class Snapshot {

@@ -20,6 +20,11 @@ constexpr std::size_t kCompressedBytes = 1u << 17;
 constexpr std::array<std::uint8_t, 2> kGzipMagic{0x1f, 0x8b};
 constexpr std::array<std::uint8_t, 4> kZstdMagic{0x28, 0xb5, 0x2f, 0xfd};
 
+template <std::size_t kSize>
+bool begins_with(std::string_view bytes, const std::array<std::uint8_t, kSize>& magic) {
+  return bytes.size() >= kSize && std::memcmp(bytes.data(), magic.data(), kSize) == 0;
+}
+
 class FileStream final : public ByteStream {
  public:
   explicit FileStream(const std::filesystem::path& file)
@@ -161,10 +166,7 @@ std::unique_ptr<ByteStream> inflated(std::unique_ptr<ByteStream> inner) {
     count += got;
   }
   start.resize(count);
-  const auto begins_with = [&](const auto& magic) {
-    return start.size() >= magic.size() && std::memcmp(start.data(), magic.data(), magic.size()) == 0;
-  };
-  const bool gzip = begins_with(kGzipMagic), zstd = begins_with(kZstdMagic);
+  const bool gzip = begins_with(start, kGzipMagic), zstd = begins_with(start, kZstdMagic);
   auto whole = std::make_unique<Prefixed>(std::move(start), std::move(inner));
   if (gzip) return std::make_unique<GzipStream>(std::move(whole));
   if (zstd) return std::make_unique<ZstdStream>(std::move(whole));
@@ -173,7 +175,15 @@ std::unique_ptr<ByteStream> inflated(std::unique_ptr<ByteStream> inner) {
 
 Input::Input(const std::filesystem::path& file) : stream_(inflated(std::make_unique<FileStream>(file))) {}
 
-Input::Input(std::string_view bytes) : stream_(inflated(std::make_unique<MemoryStream>(bytes))) {}
+Input::Input(std::string_view bytes) {
+  if (begins_with(bytes, kGzipMagic) || begins_with(bytes, kZstdMagic)) {
+    stream_ = inflated(std::make_unique<MemoryStream>(bytes));
+    return;
+  }
+  begin_ = cursor_ = reinterpret_cast<const std::uint8_t*>(bytes.data());  // They are there: no window is needed.
+  limit_ = begin_ + bytes.size();
+  ended_ = true;
+}
 
 bool Input::refill(std::size_t bytes) {
   const std::size_t kept = available();

@@ -100,6 +100,7 @@ bool JsonHandler::open(bool object) {
   ++values_;
   if (levels_.size() == kMaxDepth) throw Problem{"nested more than " + std::to_string(kMaxDepth) + " deep"};
   const In in = child(object);
+  is_snapshot_ |= in == In::kSegments || in == In::kTraces;
   levels_.push_back({in, object});
   begin(in);
   return true;
@@ -228,5 +229,9 @@ bool JsonHandler::scalar(const JsonScalar& value) {
 void read_json(Input& input, RecordingBuilder& builder) {
   JsonHandler handler(builder);
   nlohmann::json::sax_parse(Characters(input, handler), Characters(), &handler);
+  if (!handler.is_snapshot()) {
+    throw Problem{"no memory snapshot: neither segments nor device_traces",
+                  "Snapshots are written by torch.cuda.memory._dump_snapshot()."};
+  }
 }
 }  // namespace cinch::snapshot::internal

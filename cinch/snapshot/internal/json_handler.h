@@ -66,6 +66,7 @@ class JsonHandler {
  public:
   explicit JsonHandler(RecordingBuilder& out) : out_(out) {}
   std::size_t values() const { return values_; }  ///< Changes with each callback.
+  bool is_snapshot() const { return is_snapshot_; }
 
   // What nlohmann's parser calls; the names are its.
   bool null() { return scalar({}); }
@@ -125,6 +126,7 @@ class JsonHandler {
   std::size_t device_ = 0;
   std::uint32_t trace_first_ = 0, trace_count_ = 0;
   bool first_history_ = true;
+  bool is_snapshot_ = false;  ///< There were segments or traces.
   struct {
     std::string name, stage;
     std::int64_t device = 0, time_us = -1;

@@ -5,8 +5,8 @@
 
 namespace cinch::snapshot::internal {
 namespace {
-// What lies outside events, stacks and frames: 2^26 values of 16 bytes are a gigabyte.
-constexpr std::size_t kMaxValues = std::size_t{1} << 26;
+// What lies outside events, stacks and frames: 2^25 values of 16 bytes are half a gigabyte.
+constexpr std::size_t kMaxValues = std::size_t{1} << 25;
 constexpr std::size_t kContainerCost = 4;  // An empty one, in values.
 
 bool is_event(Kind kind) { return kind == Kind::kEvent || kind == Kind::kRun; }
@@ -14,8 +14,8 @@ bool is_event(Kind kind) { return kind == Kind::kEvent || kind == Kind::kRun; }
 
 void Machine::charge(std::size_t values) {
   charged_ += values;
-  if (charged_ + stack_.size() + marks_.size() > kMaxValues) {
-    throw Problem{"holds more than 67,108,864 values besides its events"};
+  if (charged_ + stack_.size() + marks_.size() >= kMaxValues) {
+    throw Problem{"holds more than 33,554,432 values besides its events"};
   }
 }
 

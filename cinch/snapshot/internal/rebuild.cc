@@ -178,23 +178,33 @@ std::vector<Segment> state_of(Undo& undo, const RecordedSettings& settings, cons
   ahead(LookAhead(dropped, open));
   return segments;
 }
+// Are frees recorded in two parts? A recorder may be told to skip one of them: the other is then the whole, and is made
+// kFreeCompleted.
+bool unify_frees(EventPool& events, const Recording::PerDevice& recorded) {
+  constexpr auto kRequested = static_cast<std::uint32_t>(Action::kFreeRequested);
+  constexpr auto kCompleted = static_cast<std::uint32_t>(Action::kFreeCompleted);
+  const std::size_t end = recorded.first + recorded.count;
+  bool requests = false, completions = false;
+  for (std::size_t i = recorded.first; i < end && !(requests && completions); ++i) {
+    requests |= events[i].action == kRequested;
+    completions |= events[i].action == kCompleted;
+  }
+  if (!requests || completions) return requests;
+  for (const Segment& segment : recorded.segments) {
+    const auto is_pending = [](const Block& block) { return block.state == Block::State::kActivePendingFree; };
+    if (std::ranges::any_of(segment.blocks, is_pending)) return true;  // They wait to be completed.
+  }
+  for (std::size_t i = recorded.first; i < end; ++i) {
+    if (events[i].action == kRequested) events[i].action = kCompleted;
+  }
+  return false;
+}
 }  // namespace
 
 void rebuild(Recording& recording, Recording::PerDevice& recorded, Range range, Device& device) {
   EventPool& events = recording.events;
   const std::size_t begin = recorded.first, end = begin + recorded.count;
-  bool has_requests = false, has_completions = false;
-  for (std::size_t i = begin; i < end && !(has_requests && has_completions); ++i) {
-    has_requests |= events[i].action == static_cast<std::uint32_t>(Action::kFreeRequested);
-    has_completions |= events[i].action == static_cast<std::uint32_t>(Action::kFreeCompleted);
-  }
-  if (has_requests && !has_completions) {  // A recorder may be told to skip one of the two.
-    for (std::size_t i = begin; i < end; ++i) {
-      if (events[i].action != static_cast<std::uint32_t>(Action::kFreeRequested)) continue;
-      events[i].action = static_cast<std::uint32_t>(Action::kFreeCompleted);
-    }
-    has_requests = false;
-  }
+  const bool has_requests = unify_frees(events, recorded);
   Undo undo(recorded, has_requests);
   const auto undo_to = [&](std::size_t from, std::size_t to) {
     for (std::size_t i = from; i-- > to;) {

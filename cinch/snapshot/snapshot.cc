@@ -65,7 +65,6 @@ internal::Range range_of(const EventPool& events, const Recording::PerDevice& re
 struct Snapshot::State {
   Recording recording;
   std::vector<Device> devices;
-  std::optional<std::int64_t> origin_us;
 
   void open(Input& input, const std::filesystem::path& name, const Window& window);
   const Recording::PerDevice& recorded(const Device& device) const;
@@ -80,10 +79,6 @@ void Snapshot::State::open(Input& input, const std::filesystem::path& name, cons
   }
   std::vector<std::pair<std::size_t, std::size_t>> needed;
   for (auto& [index, recorded] : recording.devices) {
-    if (recorded.count > 0 && recording.events[recorded.first].time_us >= 0) {
-      const std::int64_t first = recording.events[recorded.first].time_us;
-      origin_us = std::min(origin_us.value_or(first), first);
-    }
     Device& device = devices.emplace_back();
     device.index = index;
     internal::rebuild(recording, recorded, range_of(recording.events, recorded, window), device);
@@ -123,13 +118,17 @@ std::span<const Device> Snapshot::devices() const { return state_->devices; }
 const RecordedSettings& Snapshot::settings() const { return state_->recording.settings; }
 std::span<const Annotation> Snapshot::annotations() const { return state_->recording.annotations; }
 const trace::StackTable& Snapshot::stacks() const { return state_->recording.stacks; }
-std::optional<std::int64_t> Snapshot::origin_us() const { return state_->origin_us; }
+std::optional<std::int64_t> Snapshot::origin_us() const {
+  const std::int64_t earliest = state_->recording.earliest_us;
+  if (earliest == INT64_MAX) return std::nullopt;
+  return earliest;
+}
 
 namespace {
 /// Pushes events, with the ids of allocations.
 class Player {
  public:
-  explicit Player(trace::Sink& sink, std::optional<std::int64_t> origin_us) : sink_(sink), origin_us_(origin_us) {}
+  Player(trace::Sink& sink, std::int64_t origin_us) : sink_(sink), origin_us_(origin_us) {}
 
   void push_start(const trace::Segment& segment) {
     trace::Event event;
@@ -161,7 +160,7 @@ class Player {
     event.pool = trace::PoolId{static_cast<std::uint16_t>(packed.pool)};
     event.bytes = Bytes(packed.size);
     event.address = packed.address;
-    if (packed.time_us >= 0 && origin_us_) event.time_ns = (packed.time_us - *origin_us_) * 1000;
+    if (packed.time_us >= 0) event.time_ns = (packed.time_us - origin_us_) * 1000;
     if (event.action == Action::kAlloc) {
       event.allocation = begin(packed.address);
     } else if (event.action == Action::kFreeRequested || event.action == Action::kFreeCompleted) {
@@ -179,7 +178,7 @@ class Player {
   }
 
   trace::Sink& sink_;
-  std::optional<std::int64_t> origin_us_;
+  std::int64_t origin_us_;
   internal::AddressMap<trace::AllocationId> live_;
   std::uint32_t next_ = 0;
 };
@@ -192,7 +191,7 @@ void Snapshot::play(const Device& device, trace::Sink& sink) const {
   header.device_name = "cuda:" + std::to_string(device.index);
   header.alloc_conf = recording.settings.alloc_conf;
   sink.on_begin(header, recording.stacks.names());
-  Player player(sink, state_->origin_us);
+  Player player(sink, recording.earliest_us);
   for (const trace::Segment& segment : device.start) player.push_start(segment);
   const std::size_t first = state_->recorded(device).first + device.first_event;
   for (std::size_t i = first; i < first + device.events; ++i) player.push(recording.events[i]);

@@ -76,7 +76,7 @@ class Snapshot {
   const RecordedSettings& settings() const;
   std::span<const Annotation> annotations() const;  ///< By time.
   const trace::StackTable& stacks() const;
-  /// Clock of the recording where play()'s time_ns is 0: its first event, whatever the window. None without a clock.
+  /// Clock of the recording where play()'s time_ns is 0: its earliest event, whatever the window. None without a clock.
   std::optional<std::int64_t> origin_us() const;
 
   /// Pushes one device's recording: for each segment and each allocation of Device::start an event with `before` set,

@@ -1,6 +1,7 @@
 #pragma once
 // What a reader makes of a file, whichever its format: events packed, stacks interned, the segments at the end.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -65,6 +66,7 @@ struct Recording {
   trace::StackTable stacks;
   RecordedSettings settings;
   std::vector<Annotation> annotations;
+  std::int64_t earliest_us = INT64_MAX;  ///< Time of the earliest event; as it is, if none has one.
   std::vector<std::uint64_t> streams{0};
   std::vector<std::pair<std::uint64_t, std::uint64_t>> pools{{0, 0}};
 };
@@ -170,7 +172,11 @@ class RecordingBuilder {
     PackedEvent event{};
     event.address = static_cast<std::uint64_t>(fields.address);
     event.size = fields.size;
-    event.time_us = fields.holds(Key::kTimeUs) ? fields.time_us : -1;
+    event.time_us = -1;
+    if (fields.holds(Key::kTimeUs)) {
+      event.time_us = fields.time_us;
+      recording_.earliest_us = std::min(recording_.earliest_us, fields.time_us);
+    }
     event.stack = fields.stack;
     event.action = static_cast<std::uint32_t>(fields.action);
     event.stream = last_stream_;

@@ -24,7 +24,7 @@ def frames(*lines):
 
 
 def torch(op):
-    return ("??", 0, f"at::_ops::{op}::call")
+    return ("??", 0, f"at::_ops::{op}::call(at::Tensor const&)")
 
 
 FORWARD = ("torch/nn/modules/module.py", 1751, "_call_impl")
@@ -85,7 +85,7 @@ class Program:
         for i in reversed(range(LAYERS)):
             last, flowing = flowing, self.alloc(MIB, self.backward("AddmmBackward0", "mm"))
             self.free(last)
-            gradients.append(self.alloc(4 * MIB, self.backward("AddmmBackward0", "t", "torch::autograd::AccumulateGrad::apply")))
+            gradients.append(self.alloc(4 * MIB, self.backward("AddmmBackward0", "t", "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)")))
             if self.leak != "graph":
                 self.free(saved[2 * i + 1])
                 self.free(saved[2 * i])
@@ -107,8 +107,9 @@ class Program:
 
     def backward(self, node, op, *inner):
         return [{"filename": "??", "line": 0, "name": name} for name in
-                (*inner, f"at::_ops::{op}::call", f"torch::autograd::generated::{node}::apply",
-                 "torch::autograd::Engine::evaluate_function")]
+                (*inner, f"at::_ops::{op}::call(at::Tensor const&)",
+                 f"torch::autograd::generated::{node}::apply(std::vector<at::Tensor>&&)",
+                 "torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)")]
 
     def annotate(self, stage):
         self.time += 1

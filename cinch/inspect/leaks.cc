@@ -193,7 +193,8 @@ Leaks measure(const Play& play, Cut cut, PeriodSource source, const LeakOptions&
   leaks.periods = meter.periods();
   leaks.peak_of_last = meter.peak_of_last();
   if (meter.periods() < kFewest) return leaks;
-  if (source == PeriodSource::kPattern && !meter.look_like_steps()) return none(options.capacity);
+  const bool counted = source == PeriodSource::kSteps || source == PeriodSource::kOptimizer;
+  if (!counted && !meter.look_like_steps()) return none(options.capacity);
   meter.each([&](const Site& site, const Growth& growth) {
     std::optional<Leak> leak = kept(growth, meter.periods());
     if (!leak) leak = growing(growth, meter.periods());
@@ -221,14 +222,29 @@ Leaks find_leaks(const Play& play, const LeakOptions& options) {
 }
 
 namespace {
-/// The first event of each run of a phase; of the optimizer's, of each step.
-std::vector<std::size_t> begins(const Kinds& kinds, trace::Phase phase) {
+bool is_training(trace::Phase phase) { return phase == trace::Phase::kBackward || phase == trace::Phase::kOptimizer; }
+
+/// Where each optimizer step begins.
+std::vector<std::size_t> optimizer_begins(const Kinds& kinds) {
   std::vector<std::size_t> events;
   std::uint32_t step = 0;
   for (const PhaseRun& run : kinds.phases) {
-    if (run.phase != phase || (phase == trace::Phase::kOptimizer && run.step == step)) continue;
+    if (run.phase != trace::Phase::kOptimizer || run.step == step) continue;
     step = run.step;
     events.push_back(run.first_event);
+  }
+  return events;
+}
+
+/// Where each forward pass begins: in training the first part of it after a backward.
+std::vector<std::size_t> forward_begins(const Kinds& kinds, bool trains) {
+  std::vector<std::size_t> events;
+  bool due = true;
+  for (const PhaseRun& run : kinds.phases) {
+    if (is_training(run.phase)) due = true;
+    if (run.phase != trace::Phase::kForward || !due) continue;
+    events.push_back(run.first_event);
+    due = !trains;
   }
   return events;
 }
@@ -237,15 +253,14 @@ std::vector<std::size_t> begins(const Kinds& kinds, trace::Phase phase) {
 Leaks find_leaks(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Kinds& kinds,
                  std::optional<Bytes> capacity) {
   LeakOptions options{.capacity = capacity, .stacks = &snapshot.stacks()};
-  std::vector<std::size_t> optimizer = begins(kinds, trace::Phase::kOptimizer);
-  std::vector<std::size_t> forward = begins(kinds, trace::Phase::kForward);
-  if (optimizer.size() >= kFewest) {
-    options.boundaries = std::move(optimizer);
-  } else if (forward.size() >= kFewest) {
-    options.boundaries = std::move(forward);
+  const bool trains =
+      std::any_of(kinds.phases.begin(), kinds.phases.end(), [](const PhaseRun& run) { return is_training(run.phase); });
+  options.boundaries = optimizer_begins(kinds);
+  if (options.boundaries.size() < kFewest) {
+    options.boundaries = forward_begins(kinds, trains);
     options.source = PeriodSource::kForward;
-  } else if (kinds.by_stacks && !forward.empty()) {
-    return none(capacity);  // What comes back regularly in one or two steps are layers.
+    // What comes back regularly in one or two steps are layers.
+    if (options.boundaries.size() < kFewest && kinds.by_stacks && trains) return none(capacity);
   }
   return find_leaks([&](trace::Sink& sink) { snapshot.play(device, sink); }, options);
 }

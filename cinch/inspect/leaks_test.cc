@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
+#include <random>
 #include <string>
 
 #include "cinch/inspect/internal/sites.h"
@@ -307,6 +309,49 @@ TEST(Leaks, AProgramThatEndsLetsGoOfEverything) {
   const Leaks leaks = find_leaks(builder.build());
   ASSERT_THAT(leaks.found, SizeIs(1));
   EXPECT_EQ(leaks.bytes_per_step, Bytes(4096));
+}
+
+/// A program of random size and habits, with leaks or without.
+TrainerOptions random_program(std::mt19937& random) {
+  const auto any = [&](std::size_t bound) { return bound == 0 ? 0 : random() % bound; };
+  TrainerOptions program;
+  program.seed = random();
+  program.steps = 12 + any(any(3) == 0 ? 200 : 40);
+  program.layers = 2 + any(5);
+  program.micro_batches = any(4) > 0 ? 1 : 1 + any(6);
+  program.varying_lengths = any(2) > 0;
+  program.one_stack = any(2) > 0;
+  program.evaluate_every = any(2) > 0 ? 0 : 3 + any(10);
+  program.evaluation_batches = 1 + any(8);
+  program.short_last_batch = any(2) > 0;
+  program.warm_up = any(3) > 0;
+  program.ping_pong = any(2) > 0;
+  program.queue = any(3) > 0 ? 0 : 1 + any(program.steps / 3);
+  program.growing_until = any(4) > 0 ? 0 : 1 + any(program.steps / 2);
+  program.collected_every = any(4) > 0 ? 0 : 2 + any(program.steps / 4);
+  program.list = any(2) > 0;
+  program.hook = program.list && !program.varying_lengths && any(2) > 0;
+  program.cache = program.list && program.growing_until == 0 && any(3) == 0;
+  return program;
+}
+
+TEST(Leaks, OfRandomProgramsAreTheRightOnes) {
+  const char* soak = std::getenv("CINCH_SOAK");
+  std::mt19937 random(20240229);
+  for (int round = soak != nullptr ? std::atoi(soak) : 150; round > 0; --round) {
+    const TrainerOptions program = random_program(random);
+    for (const By by : {By::kOptimizer, By::kSteps}) {
+      SCOPED_TRACE(describe(program, by) + ", queue " + std::to_string(program.queue) + ", collected every " +
+                   std::to_string(program.collected_every));
+      const Leaks leaks = leaks_of(program, by);
+      const auto batches = static_cast<std::int64_t>(program.micro_batches);
+      const std::int64_t expected = (program.list ? Trainer::kListed * batches : 0) +
+                                    (program.hook ? Trainer::kActivation * batches : 0) +
+                                    (program.cache ? Trainer::kCacheStep : 0);
+      EXPECT_EQ(leaks.bytes_per_step, Bytes(expected));
+      EXPECT_EQ(leaks.found.size(), std::size_t{program.list} + program.hook + program.cache);
+    }
+  }
 }
 
 /// tests/make_leak_snapshots.py makes them.

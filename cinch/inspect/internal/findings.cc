@@ -143,18 +143,30 @@ void best_possible(const Inspection& seen, std::vector<Finding>& found) {
 }
 
 void leaks(const Inspection& seen, std::vector<Finding>& found) {
-  const bool pattern = seen.leaks.source == PeriodSource::kPattern;  // It may be a step, or what repeats within one.
-  for (const Leak& leak : seen.leaks.found) {
-    std::string action = "Drop what holds it: a list, a loss kept with its graph (.item(), .detach()), a hook.";
-    if (seen.leaks.steps_until_full && *seen.leaks.steps_until_full > 0) {
-      action = fmt::format("The card is full after {} more. ",
-                           with_thousands(static_cast<std::int64_t>(*seen.leaks.steps_until_full))) +
-               action;
-    }
-    found.push_back({fmt::format("LEAK: {} more live after every {}, {} by now: {}.", size_words(leak.bytes_per_step),
-                                 pattern ? "turn of what repeats" : "step", size_words(leak.held), leak.path),
-                     leak.held, action});
+  const Leaks& leaks = seen.leaks;
+  if (leaks.found.empty()) return;
+  Bytes held;
+  for (const Leak& leak : leaks.found) held += leak.held;
+  const Leak& most = leaks.found.front();
+  const std::size_t paths = leaks.found.size();
+  const std::string where = paths == 1 ? most.path
+                                       : fmt::format("{} call paths, of which most, {}, {}", paths,
+                                                     size_words(most.bytes_per_step), most.path);
+  std::string action =
+      leaks.graph_kept ? "Many tensors of one step live on together: a loss kept with its graph (total += loss) does "
+                         "that; keep loss.item()."
+                       : "Drop what holds it: a list (append x.item() or x.detach().cpu()), a hook, a cache.";
+  // A pattern may be a step, or what repeats within one.
+  const std::string turn = leaks.source == PeriodSource::kPattern   ? "turn of what repeats"
+                           : leaks.source == PeriodSource::kForward ? "forward pass"
+                                                                    : "step";
+  if (leaks.steps_until_full && *leaks.steps_until_full > 0) {
+    const auto steps = static_cast<std::int64_t>(*leaks.steps_until_full);
+    action = fmt::format("The card is full after {} more. ", with_thousands(steps)) + action;
   }
+  found.push_back({fmt::format("LEAK: {} more live after every {}, {} by now: {}.", size_words(leaks.bytes_per_step),
+                               turn, size_words(held), where),
+                   held, action});
 }
 
 void growing(const Inspection& seen, std::vector<Finding>& found) {

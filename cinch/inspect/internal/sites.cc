@@ -106,6 +106,7 @@ void GrowthMeter::release(trace::AllocationId id) {
   const Life life = found->second;
   live_.erase(found);
   live_bytes_ -= life.bytes;
+  trough_ = std::min(trough_, live_bytes_);
   State& state = states_[life.site];
   if (life.born == period_) {
     --state.fresh;
@@ -138,7 +139,7 @@ void GrowthMeter::end_period() {
   for (const std::uint32_t site : touched_) end_period(states_[site]);
   touched_.clear();
   if (period_ > 0) {
-    swings_ += static_cast<double>((peak_ - live_at_end_of_last_).count());
+    swings_ += static_cast<double>((peak_ - trough_).count());
     allocated_ += static_cast<double>(allocated_in_period_.count());
     left_ += static_cast<double>((live_bytes_ - live_at_end_of_last_).count());
   }
@@ -146,7 +147,7 @@ void GrowthMeter::end_period() {
   deepest_fall_ = std::max(deepest_fall_, highest_end_ - live_bytes_);
   allocated_in_period_ = Bytes(0);
   peak_of_last_ = peak_;
-  peak_ = live_at_end_of_last_ = live_bytes_;
+  peak_ = trough_ = live_at_end_of_last_ = live_bytes_;
   ++period_;
 }
 

@@ -131,9 +131,9 @@ class GrowthMeter final : public trace::Sink {
   std::size_t position_ = 0, next_cut_ = 0, period_ = 0;
   std::optional<std::uint32_t> step_;
   bool ran_out_ = false;
-  Bytes live_bytes_, peak_, peak_of_last_, live_at_end_of_last_;
+  Bytes live_bytes_, peak_, trough_, peak_of_last_, live_at_end_of_last_;
   Bytes highest_end_, deepest_fall_;  ///< Of live bytes at the ends of periods.
-  /// Sums over the complete periods: of how far each rises above its begin, what it allocates and what it leaves.
+  /// Sums over the complete periods: how far each swings, what it allocates and what it leaves.
   double swings_ = 0, allocated_ = 0, left_ = 0;
   Bytes allocated_in_period_;
 };

@@ -42,7 +42,7 @@ const PhaseRun& Kinds::phase_at(std::size_t event) const {
 Kinds categorize(const snapshot::Snapshot& snapshot, const snapshot::Device& device) {
   std::string optimizer;
   auto steps = internal::optimizer_intervals(snapshot, optimizer);
-  internal::Categorizer categorizer(snapshot.stacks(), std::move(steps));
+  internal::Categorizer categorizer(snapshot.stacks(), std::move(steps), device.first_event > 0);
   snapshot.play(device, categorizer);
   Kinds kinds = categorizer.finish();
   kinds.optimizer = std::move(optimizer);

@@ -75,7 +75,15 @@ std::int64_t BeforeRecording::tensors_per_parameter(const std::map<std::int64_t,
   return std::max<std::int64_t>(each, 1);
 }
 
-void BeforeRecording::decide(std::vector<Kind>& kinds, bool training) const {
+/// Of one that stays, and has neither a stack that tells nor the size of a gradient. `few`: such are a small part.
+Kind BeforeRecording::kind_of_other(const Block& block, bool few, bool training, bool window) const {
+  if (block.kind) return window && *block.kind == Kind::kBuffer ? Kind::kActivation : *block.kind;
+  if (window && !few) return Kind::kUnknown;
+  if (gradients_.empty() && states_.empty()) return training ? Kind::kParameter : Kind::kUnknown;
+  return few ? Kind::kBuffer : Kind::kFrozen;
+}
+
+void BeforeRecording::decide(std::vector<Kind>& kinds, bool training, bool window) const {
   std::map<std::int64_t, std::int64_t> counts;  // Of those that stay, of a size that gradients or states have.
   std::int64_t matched_bytes = 0, other_bytes = 0;
   for (const Block& block : blocks_) {
@@ -85,20 +93,16 @@ void BeforeRecording::decide(std::vector<Kind>& kinds, bool training) const {
     (parameter_size ? matched_bytes : other_bytes) += block.bytes;
   }
   const std::int64_t each = tensors_per_parameter(counts);
-  const bool buffers = other_bytes <= matched_bytes / kBufferShare;
+  const bool few = other_bytes <= matched_bytes / kBufferShare;
   std::map<std::int64_t, std::int64_t> met;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
     if (block.freed) {
       kinds[i] = kind_of_freed(block);
-    } else if (block.kind) {
-      kinds[i] = *block.kind;
-    } else if (matched(block.bytes)) {
+    } else if (!block.kind && matched(block.bytes)) {
       kinds[i] = met[block.bytes]++ < counts[block.bytes] / each ? Kind::kParameter : Kind::kOptimizerState;
-    } else if (matched_bytes > 0) {
-      kinds[i] = buffers ? Kind::kBuffer : Kind::kFrozen;
     } else {
-      kinds[i] = training ? Kind::kParameter : Kind::kUnknown;
+      kinds[i] = kind_of_other(block, few, training, window);
     }
   }
 }

@@ -31,8 +31,9 @@ class BeforeRecording {
   void gradient_made(std::int64_t bytes, std::uint32_t step);
   void state_made(std::int64_t bytes) { states_.insert({bytes, 0}).first->second++; }
 
-  /// Sets the kinds of all that was added. `training`: stacks showed a forward.
-  void decide(std::vector<Kind>& kinds, bool training) const;
+  /// Sets the kinds of all that was added. `training`: there is a forward, backward or optimizer. `window`: the
+  /// recording began earlier than what was played, so that activations may be among what lives.
+  void decide(std::vector<Kind>& kinds, bool training, bool window) const;
 
  private:
   struct Block {
@@ -45,6 +46,7 @@ class BeforeRecording {
     std::uint32_t in_one_step() const { return most > count ? most : count; }
   };
   Kind kind_of_freed(const Block& block) const;
+  Kind kind_of_other(const Block& block, bool few, bool training, bool window) const;
   bool matched(std::int64_t bytes) const { return gradients_.contains(bytes) || states_.contains(bytes); }
   std::int64_t tensors_per_parameter(const std::map<std::int64_t, std::int64_t>& counts) const;
 

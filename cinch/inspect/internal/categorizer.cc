@@ -42,8 +42,8 @@ std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, st
   return intervals;
 }
 
-Categorizer::Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps)
-    : reader_(stacks), steps_(std::move(steps)), lifetimes_only_(reader_.empty()) {
+Categorizer::Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps, bool window)
+    : reader_(stacks), steps_(std::move(steps)), lifetimes_only_(reader_.empty()), window_(window) {
   kinds_.by_stacks = !lifetimes_only_;
   kinds_.phases.push_back({0, Phase::kOther, 1});
 }
@@ -230,7 +230,7 @@ Kinds Categorizer::finish() {
   const bool training = std::any_of(kinds_.phases.begin(), kinds_.phases.end(), [](const PhaseRun& run) {
     return run.phase == Phase::kForward || run.phase == Phase::kBackward || run.phase == Phase::kOptimizer;
   });
-  before_.decide(kinds_.of, training);
+  before_.decide(kinds_.of, training, window_);
   if (kinds_.optimizer_steps == 0) {
     for (PhaseRun& run : kinds_.phases) run.step = 0;
   }

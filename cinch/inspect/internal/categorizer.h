@@ -25,7 +25,8 @@ std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, st
 
 class Categorizer final : public trace::Sink {
  public:
-  Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps);
+  /// `window`: the recording began earlier.
+  Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps, bool window);
   void on_event(const trace::Event& event) override;
   /// After the last event.
   Kinds finish();
@@ -62,7 +63,7 @@ class Categorizer final : public trace::Sink {
   StackReader reader_;
   std::vector<Interval> steps_;
   std::size_t next_step_ = 0;
-  bool lifetimes_only_;
+  bool lifetimes_only_, window_;
   Kinds kinds_;
   BeforeRecording before_;
   std::unordered_map<std::uint32_t, Record> live_;

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""`cinch inspect` from outside: recordings, folders, error texts; every exit code.
+
+    inspect_recordings.py CINCH [unittest arguments]
+"""
+import json
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CINCH = str(pathlib.Path(sys.argv.pop(1)).resolve()) if len(sys.argv) > 1 else "cinch"
+RECORDED = pathlib.Path(__file__).resolve().parent.parent / "data/snapshots"
+STEP = str(RECORDED / "gpt2.7b-b4-s128-fp32-step.pickle.zst")
+
+AT_23_GIB = """\
+Would run out in backward, event 12,630 of 19,342, asking 100 MiB.
+NO ALLOCATOR SETTING HELPS: tensors alone need 24,701,718,536 B, 5.4 MiB over 23 GiB.
+With the recorded settings fragmentation ends it earlier, at event 12,181.
+
+Live at that moment                bytes    GiB   tensors
+  parameters              13,627,238,400  12.69       291  (before the recording)
+  gradients                9,015,736,320   8.40       192  of 291; 4.29 GiB still to come
+  activations, temporary   1,990,320,136   1.85       313
+  cuBLAS workspaces           67,108,864   0.06         2  (main, autograd thread)
+  buffers, input               1,314,816   0.00        33
+  total                   24,701,718,536  23.01       831  the request included
+"""
+IF_IT_HAD_CONTINUED = """\
+If it had continued
+  peak 54,802,667,524 B (51.04 GiB), first optimizer step: AdamW state is 25.38 GiB of it
+  reserved at end 61,111,009,280 B =
+    requested 54,597,857,284 + rounding 508 + unsplittable 275,972,096
+    + stranded 174,312,960 + 283 whole cached segments 6,062,866,432
+  The cached segments are no need: PyTorch returns them before it fails.
+To fit 23 GiB: AdamW itself must go (offload or 8-bit state, parameters in bf16, or LoRA).
+"""
+ERROR = (
+    "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 79.11 GiB"
+    " of which 12.73 GiB is free. Of the allocated memory 56.50 GiB is allocated by PyTorch, and 9.35 GiB is reserved by"
+    " PyTorch but unallocated."
+)
+
+
+class Inspect(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.folder = pathlib.Path(held.name)
+
+    def run_inspect(self, *arguments, code=0, stdin=b""):
+        done = subprocess.run([CINCH, "inspect", *arguments], input=stdin, capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, code, done.stderr.decode() + done.stdout.decode())
+        self.assertEqual(bool(done.stderr), code != 0)
+        return done.stderr.decode() if code else done.stdout.decode()
+
+    def document(self, *arguments, **options):
+        return json.loads(self.run_inspect(*arguments, "--json", **options))
+
+    def test_a_smaller_card(self):
+        text = self.run_inspect(STEP, "--capacity", "23GiB")
+        self.assertTrue(text.startswith(AT_23_GIB), text)
+        self.assertIn(IF_IT_HAD_CONTINUED, text)
+        oom = self.document(STEP, "--capacity", "23GiB")["oom"]
+        self.assertEqual(oom["asked_bytes"], 104_857_600)
+        self.assertEqual(oom["short_by_bytes"], 5_656_584)
+        self.assertIs(oom["any_setting_helps"], False)
+
+    def test_json_sums(self):
+        document = self.document(STEP)
+        self.assertEqual(document["schema"], "cinch.inspect/1")
+        self.assertEqual(sum(document["categories_at_peak"].values()), document["peak"]["requested_bytes"])
+        for parts in (document["fragmentation"], document["fragmentation"]["at_peak"]):
+            self.assertEqual(parts["requested_bytes"] + parts["wasted_bytes"], parts["reserved_bytes"])
+        self.assertIsNone(document["oom"])
+        self.assertEqual(document["leaks"], [])
+        self.assertEqual(set(document["findings"][0]), {"text", "bytes", "action"})
+
+    def test_a_window_written_and_read_again(self):
+        out = self.folder / "window.pickle"
+        self.assertIn("Wrote", self.run_inspect(STEP, "--events", "16000:17000", "--out", str(out)))
+        with open(out, "rb") as file:
+            self.assertEqual(len(pickle.load(file)["device_traces"][0]), 1000)
+        first, again = self.document(STEP, "--events", "16000:17000"), self.document(str(out))
+        self.assertEqual(first["first_event"], 16000)
+        for key in ("requested_bytes", "reserved_bytes"):
+            self.assertEqual(first["peak"][key], again["peak"][key])
+
+    def test_html(self):
+        page = self.folder / "page.html"
+        self.run_inspect(STEP, "--html", str(page))
+        self.assertIn("In the first optimizer step".lower(), page.read_text().lower())
+
+    def test_a_folder(self):
+        with open(RECORDED / "step-end.pickle", "rb") as file:
+            recording = file.read()
+        for rank in range(3):
+            (self.folder / f"rank{rank}.pickle").write_bytes(recording)
+        (self.folder / "rank10.pickle.zst").write_bytes(pathlib.Path(STEP).read_bytes())
+        document = self.document(str(self.folder))
+        self.assertEqual([rank["source"] for rank in document["ranks"]],
+                         ["rank0.pickle", "rank1.pickle", "rank2.pickle", "rank10.pickle.zst"])
+        self.assertEqual(document["outlier"], 3)
+        self.assertIn("rank10.pickle.zst is the outlier", self.run_inspect(str(self.folder)))
+
+    def test_standard_input(self):
+        self.assertIn("NO ALLOCATOR SETTING HELPS: even with no fragmentation it is 0.70 GiB short",
+                      self.run_inspect("-", stdin=ERROR.encode()))
+        with open(STEP, "rb") as file:
+            self.assertEqual(self.document("-", stdin=file.read())["events"], 19342)
+        self.assertIn("no out-of-memory error", self.run_inspect("-", stdin=b"all is well", code=2))
+
+    def test_bad_input(self):
+        (self.folder / "damaged.pickle").write_bytes(b"\x80\x04garbage")
+        (self.folder / "empty").mkdir()
+        for arguments in (
+            ["missing.pickle"],
+            [str(self.folder / "damaged.pickle")],
+            [str(self.folder / "empty")],
+            [str(self.folder), "--capacity", "3GiB"],
+            [STEP, "--capacity", "0"],
+            [STEP, "--capacity", "plenty"],
+            [STEP, "--events", "5"],
+            [STEP, "--events", "9:5"],
+            [STEP, "--events", "a:b"],
+            [STEP, "--out", "name.txt"],
+            [],
+        ):
+            with self.subTest(arguments):
+                self.assertIn("cinch: ", self.run_inspect(*arguments, code=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "cinch/record/internal/arena_hooks.h"
 #include "cinch/record/internal/forward_ranges.h"
 #include "cinch/record/producer.h"
 
@@ -48,10 +49,13 @@ struct Recorder::State {
 };
 
 Recorder::Recorder(trace::Sink& sink, RecorderOptions options)
-    : state_(new State{{sink, make_header(trace::TraceHeader::Source::kRecording, at::get_num_threads()), options}}) {}
+    : state_(new State{{sink, make_header(trace::TraceHeader::Source::kRecording, at::get_num_threads()), options}}) {
+  internal::reset_reserved_peak();
+}
 Recorder::~Recorder() = default;
 Bytes Recorder::live() const { return state_->producer.stats().live; }
 Bytes Recorder::peak() const { return state_->producer.stats().peak; }
+Bytes Recorder::reserved_peak() const { return Bytes(internal::reserved_peak()); }
 
 namespace {
 /// Of the active producer; else nullptr.

@@ -59,6 +59,9 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
   Bytes live() const;
   Bytes peak() const;
+  /// Most that tensors took from the system at once since it began: blocks of the heap as malloc rounds them, and the
+  /// memory of an Arena (cinch/record/arena.h). At least peak(), if no tensor is older than the recorder.
+  Bytes reserved_peak() const;
 
  private:
   struct State;

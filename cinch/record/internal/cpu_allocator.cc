@@ -5,30 +5,43 @@
 #include "cinch/record/internal/cpu_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "cinch/core/error.h"
+#include "cinch/record/internal/arena_hooks.h"
+#include "cinch/record/internal/step_plan.h"
 #include "cinch/record/listener.h"
 
 namespace cinch::record {
 namespace {
 
+/// In front of a tensor's data.
+struct Header {
+  AllocationTag tag;
+  internal::Ticket ticket;
+  std::size_t bytes = 0;
+};
 // Kernels rely on 64-byte alignment for speed, and for the same result from run to run.
-constexpr std::size_t kAlignment = 64;
-static_assert(sizeof(AllocationTag) <= kAlignment);
+using internal::kAlignment;
+static_assert(sizeof(Header) <= kAlignment);
 
-AllocationTag* tag_before(void* data) {
-  return std::launder(reinterpret_cast<AllocationTag*>(static_cast<char*>(data) - kAlignment));
-}
+Header* header_of(void* data) { return std::launder(reinterpret_cast<Header*>(static_cast<char*>(data) - kAlignment)); }
+
+std::int64_t held_by(void* block) { return static_cast<std::int64_t>(::malloc_usable_size(block)); }
 
 void release(void* data) {
   if (data == nullptr) return;
-  auto* tag = tag_before(data);
-  tell_freed(*tag);
-  std::free(tag);
+  auto* header = header_of(data);
+  tell_freed(header->tag);
+  const internal::Ticket ticket = header->ticket;
+  const auto bytes = static_cast<std::int64_t>(header->bytes);
+  if (internal::take_back(header, ticket)) return;
+  internal::count_heap(-bytes, -held_by(header));
+  std::free(header);
 }
 
 class CpuAllocator final : public c10::Allocator {
@@ -40,13 +53,17 @@ class CpuAllocator final : public c10::Allocator {
       throw Error("a tensor of " + std::to_string(bytes) + " bytes was asked for", "look for a negative size");
     AllocationTag tag;
     tell_allocated(Bytes(static_cast<std::int64_t>(bytes)), tag);
-    void* memory = nullptr;
-    if (posix_memalign(&memory, kAlignment, bytes + kAlignment) != 0) {
-      tell_freed(tag);
-      throw Error("the system has no " + std::to_string(bytes) + " bytes left for a tensor",
-                  "lower the budget below the machine's free memory");
+    internal::Ticket ticket;
+    void* memory = internal::serve(bytes, ticket);
+    if (memory == nullptr) {
+      if (posix_memalign(&memory, kAlignment, bytes + kAlignment) != 0) {
+        tell_freed(tag);
+        throw Error("the system has no " + std::to_string(bytes) + " bytes left for a tensor",
+                    "lower the budget below the machine's free memory");
+      }
+      internal::count_heap(static_cast<std::int64_t>(bytes), held_by(memory));
     }
-    new (memory) AllocationTag(tag);
+    new (memory) Header{tag, ticket, bytes};
     void* data = static_cast<char*>(memory) + kAlignment;
     return {data, data, &release, cpu};
   }
@@ -70,7 +87,7 @@ void set_fake_deleter(void (*deleter)(void*)) noexcept { g_fake_deleter = delete
 
 AllocationTag* tag_of(const void* context, void (*deleter)(void*)) noexcept {
   if (context == nullptr || deleter == nullptr) return nullptr;
-  if (deleter == &release) return tag_before(const_cast<void*>(context));
+  if (deleter == &release) return &header_of(const_cast<void*>(context))->tag;
   if (deleter == g_fake_deleter.load(std::memory_order_relaxed))
     return static_cast<AllocationTag*>(const_cast<void*>(context));
   return nullptr;

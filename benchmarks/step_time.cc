@@ -5,31 +5,21 @@
 //
 // The two sides run in two processes, since cinch's CPU allocator stays once it is installed, and take turns.
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <chrono>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
-#include <thread>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "benchmarks/measure.h"
+#include "benchmarks/process.h"
 #include "cinch/data/source.h"
 #include "cinch/record/recorder.h"
 #include "cinch/trace/scope.h"
 #include "cinch/train/internal/run_recording.h"
 #include "cinch/train/internal/steps.h"
 #include "cinch/train/session.h"
-
-extern char** environ;
 
 namespace cinch::benchmarks {
 namespace {
@@ -164,56 +154,10 @@ int serve(const std::string& which, const std::string& model) {
     else
       side = std::make_unique<Cinch>(c.job);
     for (int i = 0; i < 3; ++i) side->step();
-    for (char go; ::read(STDIN_FILENO, &go, 1) == 1;) {
-      const double seconds = burst_of(*side, c.burst);
-      if (::write(STDOUT_FILENO, &seconds, sizeof seconds) != sizeof seconds) return 1;
-    }
-    return 0;
+    return answer_with([&] { return burst_of(*side, c.burst); });
   }
   return 2;
 }
-
-/// This program again as one side, in a process of its own.
-class Process {
- public:
-  Process(const std::string& side, const std::string& model) {
-    std::array<int, 2> in{}, out{};
-    if (::pipe2(in.data(), O_CLOEXEC) != 0 || ::pipe2(out.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    std::array<std::string, 3> words{"step_time", side, model};
-    std::array<char*, 4> arguments{words[0].data(), words[1].data(), words[2].data(), nullptr};
-    const int failed = ::posix_spawn(&id_, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    ::close(in[0]);
-    ::close(out[1]);
-    if (failed != 0) throw std::runtime_error("cannot start a second process");
-    to_ = in[1];
-    from_ = out[0];
-  }
-  ~Process() {
-    ::close(to_);  // Its standard input ends, and so does it.
-    ::close(from_);
-    ::waitpid(id_, nullptr, 0);
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  double burst() const {
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(20));  // The other's worker threads spin a little before they sleep.
-    double seconds = 0;
-    if (::write(to_, "g", 1) != 1 || ::read(from_, &seconds, sizeof seconds) != sizeof seconds)
-      throw std::runtime_error("one side ended early");
-    return seconds;
-  }
-
- private:
-  pid_t id_ = -1;
-  int to_ = -1, from_ = -1;
-};
 
 void print_ratio(const char* what, const std::string& name, const std::vector<double>& above,
                  const std::vector<double>& below, double demand) {
@@ -230,12 +174,12 @@ void print_ratio(const char* what, const std::string& name, const std::vector<do
 void compare_with_plain(const Case& c) {
   std::vector<double> cinch, plain;
   for (int pair = 0; pair < kProcessPairs; ++pair) {
-    const Process a("cinch", c.name), b("plain", c.name);
+    const Process<double> a({"cinch", c.name}), b({"plain", c.name});
     for (int round = 0; round < c.rounds; ++round) {
       const bool cinch_first = (pair + round) % 2 == 0;
-      if (cinch_first) cinch.push_back(a.burst());
-      plain.push_back(b.burst());
-      if (!cinch_first) cinch.push_back(a.burst());
+      if (cinch_first) cinch.push_back(a.ask());
+      plain.push_back(b.ask());
+      if (!cinch_first) cinch.push_back(a.ask());
     }
   }
   print_ratio("cinch | plain loop", c.name, cinch, plain, kMostAgainstPlain);

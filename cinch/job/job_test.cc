@@ -78,6 +78,7 @@ TEST(Job, ReadsAGptWithDefaults) {
   EXPECT_EQ(job.train.learning_rate, 3e-4);
   EXPECT_FALSE(job.train.max_grad_norm);
   EXPECT_FALSE(job.memory.budget);
+  EXPECT_TRUE(job.memory.arena);
   EXPECT_FALSE(has_batch_norm(job.model));
 }
 
@@ -100,6 +101,7 @@ TEST(Job, ReadsAnMlpWithWholeNumbersWhereNumbersAreWanted) {
 TEST(Job, BudgetIsASizeOrBytes) {
   EXPECT_EQ(with(kMlp, {"memory.budget=\"1.5GiB\""}).memory.budget, Bytes(1610612736));
   EXPECT_EQ(with(kMlp, {"memory.budget=2048"}).memory.budget, Bytes(2048));
+  EXPECT_FALSE(with(kMlp, {"memory.arena=false"}).memory.arena);
 }
 
 // ---- overrides
@@ -209,7 +211,8 @@ TEST(Job, RangesAreChecked) {
         "train.max_grad_norm=0", "train.evaluate_every=-1", "train.evaluation_batches=0", "train.save_every=-1",
         "train.seed=-1", "train.threads=-1", "train.betas=[0.9]", "train.betas=[0.9, 1.0]", "train.eps=0",
         "train.weight_decay=-1", "memory.budget=0", "memory.budget=-1", "memory.budget=12XB", "memory.budget=1.5",
-        "memory.budget=99999999999999GiB", "memory.allow=[\"bf16\"]", "train.precision=bf16", "train.precision=fp23"}) {
+        "memory.budget=99999999999999GiB", "memory.allow=[\"bf16\"]", "memory.arena=1",
+        "train.precision=bf16", "train.precision=fp23"}) {
     const std::string key = std::string(text).substr(0, std::string_view(text).find('='));
     EXPECT_EQ(error_of(kGpt, {text}).key(), key) << text;
   }
@@ -289,6 +292,7 @@ Job random_job(std::mt19937_64& random) {
       job.model = MlpConfig{{whole(1000), whole(1000), whole(10)}, share()};
       job.data = SyntheticData{};
   }
+  job.memory.arena = random() % 2 == 0;
   TrainConfig& train = job.train;
   train.batch_size = whole(1000);
   train.steps = 10 + whole(1000);
@@ -323,6 +327,7 @@ void expect_equal(const Job& a, const Job& b) {
   EXPECT_EQ(a.train.optimizer.eps, b.train.optimizer.eps);
   EXPECT_EQ(a.train.seed, b.train.seed);
   EXPECT_EQ(a.memory.budget, b.memory.budget);
+  EXPECT_EQ(a.memory.arena, b.memory.arena);
   if (const auto* text = std::get_if<TextData>(&a.data)) {
     EXPECT_EQ(text->path, std::get<TextData>(b.data).path);
   }

@@ -90,6 +90,7 @@ struct Writer {
     if (memory.budget) line("budget", memory.budget->count());
     line("allow", list({memory.allow.begin(), memory.allow.end()}));
     line("divide_batch_norm", memory.divide_batch_norm);
+    line("arena", memory.arena);
   }
 };
 }  // namespace

@@ -237,6 +237,7 @@ std::string html(const FitSummary& fit) {
                  {"step, median", internal::seconds(fit.step_seconds.p50)},
                  {"speed", fmt::format("{:.1f} samples/s", fit.samples_per_second)},
                  {"in all", internal::seconds(fit.elapsed_seconds)},
+                 {"reserved for tensors", to_string(fit.reserved)},
                  {"resident, whole process", to_string(fit.resident)}});
   body += fit_memory(fit);
   body += section("Predicted and measured, at the peak", internal::where(fit.measured), compared(fit));

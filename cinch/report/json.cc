@@ -149,6 +149,7 @@ std::string json(const FitSummary& fit) {
   document["budget_bytes"] = fit.budget ? ordered_json(fit.budget->count()) : ordered_json(nullptr);
   document["predicted"]["peak"] = peak(fit.predicted);
   document["measured"]["peak"] = peak(fit.measured);
+  document["measured"]["reserved_bytes"] = fit.reserved.count();
   document["measured"]["resident_bytes"] = fit.resident.count();
   document["equal"] = fit.predicted.requested == fit.measured.requested;
   document["divergence"] = fit.divergence ? ordered_json(*fit.divergence) : ordered_json(nullptr);

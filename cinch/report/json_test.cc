@@ -107,6 +107,7 @@ TEST(Json, OfATraining) {
   EXPECT_EQ(document.at("budget_bytes"), 734003200);
   expect_sample_peak(document.at("predicted").at("peak"));
   expect_sample_peak(document.at("measured").at("peak"));
+  EXPECT_EQ(document.at("measured").at("reserved_bytes"), 610 << 20);
   EXPECT_EQ(document.at("measured").at("resident_bytes"), 1 << 30);
   EXPECT_EQ(document.at("equal"), true);
   EXPECT_EQ(document.at("steps").size(), 300u);

@@ -91,6 +91,7 @@ struct FitSummary {
   PeakSummary predicted, measured;
   Curve predicted_curve, measured_curve;
   std::optional<std::string> divergence;  ///< First difference between prediction and recording, if there is one.
+  Bytes reserved;                         ///< Most that tensors took from the system at once: heap blocks, and the arena.
   Bytes resident;                         ///< Peak resident memory of the process.
   struct StepLoss {
     std::int64_t step;

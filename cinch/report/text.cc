@@ -144,6 +144,7 @@ void compare_table(Writer& out, const FitSummary& fit) {
   out.line("  predicted: {}", internal::where(fit.predicted));
   out.line("  measured:  {}", internal::where(fit.measured));
   if (fit.divergence) out.line("  first difference: {}", one_line(*fit.divergence));
+  out.line("  reserved for them, what malloc and the arena add included: {}", to_string(fit.reserved));
   out.line("  resident memory of the whole process, LibTorch's code included: {}", to_string(fit.resident));
 }
 

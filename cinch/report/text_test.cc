@@ -102,6 +102,7 @@ Peak, bytes                 predicted         measured       difference
   total                   629,145,600      629,145,600            equal
   predicted: step 2, backward, at blocks.1.mlp, aten::gelu_backward
   measured:  step 2, backward, at blocks.1.mlp, aten::gelu_backward
+  reserved for them, what malloc and the arena add included: 610 MiB
   resident memory of the whole process, LibTorch's code included: 1.00 GiB
 
 Loss, held out   5.5000 at step 0 → 2.3750 at step 300

@@ -10,6 +10,7 @@
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
 #include "cinch/data/source.h"
+#include "cinch/record/arena.h"
 #include "cinch/record/recorder.h"
 #include "cinch/report/summarize.h"
 #include "cinch/trace/scope.h"
@@ -29,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kSampleBytes = 400;
 constexpr std::int64_t kNothing = -1;  ///< As a step: before all.
+
+/// What asks for memory alike, to the arena.
+constexpr std::int64_t kTraining = 0, kEvaluation = 1;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -112,7 +116,9 @@ class Fit {
         predicted_(simulator(job, device::find("cpu", at::get_num_threads()))(plan)),
         recording_(windows_of(job.train, start_, held_out_ != nullptr)),
         recorder_(recording_, {.cap = options.cap}),
-        session_(make_session(job, plan)) {}
+        session_(make_session(job, plan)) {
+    if (job.memory.arena) arena_.emplace();
+  }
 
   report::FitSummary run() {
     restore();
@@ -150,6 +156,13 @@ class Fit {
     log_.emplace(run_dir, checkpoint_ ? start_ : kNothing, summary_.steps, summary_.evaluations);
   }
 
+  template <class Work>
+  auto in_arena(std::int64_t kind, const Work& work) {
+    std::optional<record::Arena::Step> step;
+    if (arena_) step.emplace(*arena_, kind);
+    return work();
+  }
+
   void train() {
     if (held_out_ && !checkpoint_) append({.evaluation = evaluate(0)});
     for (std::int64_t step = start_ + 1; step <= job_.train.steps; ++step) {
@@ -166,7 +179,9 @@ class Fit {
   LogLine train_step(std::int64_t step) {
     const Clock::time_point begin = Clock::now();
     const auto position = static_cast<std::uint32_t>(step);
-    const StepNumbers numbers = run_step(session_, [&] { return source_->next(); }, position);
+    const StepNumbers numbers = in_arena(kTraining, [&] {
+      return run_step(session_, [&] { return source_->next(); }, position);
+    });
     check_finite_number("loss of", numbers.loss, step);
     check_finite_number("gradient of", numbers.grad_norm.value_or(0), step);
     LogLine line{.step = step,
@@ -192,8 +207,10 @@ class Fit {
   /// Every time on the same batches, so that evaluations compare. Training's own position is another source's.
   double evaluate(std::int64_t step) {
     held_out_->restore(held_out_begin_);
-    const double loss = run_evaluation(session_, [&] { return held_out_->next(); }, job_.train.evaluation_batches,
-                                       static_cast<std::uint32_t>(step));
+    const double loss = in_arena(kEvaluation, [&] {
+      return run_evaluation(session_, [&] { return held_out_->next(); }, job_.train.evaluation_batches,
+                            static_cast<std::uint32_t>(step));
+    });
     check_finite_number("evaluation after", loss, step);
     return loss;
   }
@@ -258,6 +275,7 @@ class Fit {
     }
     note_later_peak();
     summarize_time();
+    summary_.reserved = recorder_.reserved_peak();
     summary_.resident = record::resident_peak();
     summary_.run_dir = job_.train.run_dir;
   }
@@ -302,6 +320,7 @@ class Fit {
   trace::Trace predicted_;
   RunRecording recording_;
   record::Recorder recorder_;
+  std::optional<record::Arena> arena_;
   Session session_;                      ///< After the recorder: its tensors go first.
   std::optional<RunLog> log_;
   std::int64_t saved_ = kNothing;            ///< The step of the last checkpoint.

@@ -298,6 +298,7 @@ class Train(Case):
         self.assertEqual([step["step"] for step in document["steps"]], [1, 2, 3, 4, 5, 6])
         self.assertEqual(document["predicted"]["peak"]["requested_bytes"], document["measured"]["peak"]["requested_bytes"])
         self.assertLessEqual(document["measured"]["peak"]["requested_bytes"], budget)
+        self.assertGreaterEqual(document["measured"]["reserved_bytes"], document["measured"]["peak"]["requested_bytes"])
         self.assertGreater(document["measured"]["resident_bytes"], 0)
         self.assertEqual(document["step_seconds"].keys(), {"p50", "p99", "max"})
         self.assertIn("<svg", (self.folder / "train.html").read_text())

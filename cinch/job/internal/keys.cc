@@ -31,7 +31,7 @@ std::vector<std::string> train_keys(std::size_t optimizer) {
   return keys;
 }
 
-std::vector<std::string> memory_keys() { return {"budget", "allow", "divide_batch_norm"}; }
+std::vector<std::string> memory_keys() { return {"budget", "allow", "divide_batch_norm", "arena"}; }
 
 std::vector<std::string> all_keys() {
   std::vector<std::string> all;

@@ -166,6 +166,7 @@ MemoryConfig read_memory(const Section& section) {
                  "Leave the list empty.");
   }
   memory.divide_batch_norm = section.boolean("divide_batch_norm", memory.divide_batch_norm);
+  memory.arena = section.boolean("arena", memory.arena);
   return memory;
 }
 

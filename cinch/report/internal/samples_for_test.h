@@ -130,6 +130,7 @@ inline FitSummary sample_fit() {
   fit.budget = 700_MiB;
   fit.predicted = fit.measured = sample_peak();
   fit.predicted_curve = fit.measured_curve = sample_curve();
+  fit.reserved = 610_MiB;
   fit.resident = 1_GiB;
   for (int step = 1; step <= 300; ++step) fit.steps.push_back({step, 2.0 + 3.5 / (1 + step / 30.0)});
   fit.evaluations = {{0, 5.5}, {100, 3.0}, {200, 2.5}, {300, 2.375}};

@@ -370,6 +370,7 @@ OomReport parse_oom_text(std::string_view text, std::string_view name) {
                     "Paste the whole message, from \"CUDA out of memory. Tried to allocate\" on.");
   }
   std::vector<std::size_t> places;
+  places.reserve(errors.size());
   for (const OomError& error : errors) places.push_back(error.offset);
   places = internal::origins(text, places);
   for (std::size_t i = 0; i < errors.size(); ++i) errors[i].offset = places[i];

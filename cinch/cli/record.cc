@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cinch/cli/output.h"
-#include "cinch/cli/sitecustomize.h"
+#include "sitecustomize.h"  // of sitecustomize.py, by CMake
 #include "cinch/cli/verbs.h"
 #include "cinch/core/error.h"
 

@@ -80,7 +80,7 @@ class Part {
     // One run in four seeks a height between, for targets that are out of reach.
     const std::int64_t between = run_ % 8 == 3 ? (height_ - target) / 2 : (height_ - target) / 8 * 7;
     const std::int64_t capacity = minimize && run_ % 4 == 3 ? target + between : target;
-    const auto nodes = static_cast<std::int64_t>(3 * problem_.items.size()) * (1 + run_ / 10);
+    const auto nodes = static_cast<std::int64_t>(3 * problem_.items.size()) * (1 + run_ / 13);
     switch (search_->run(capacity, internal::nth_strategy(run_++), nodes, budget, offsets_)) {
       case Search::Outcome::kFound:
         height_ = height_of(offsets_);

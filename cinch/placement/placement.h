@@ -49,7 +49,7 @@ Bytes live_load(std::span<const Buffer> buffers, Bytes alignment = Bytes(1));
 
 struct Options {
   /// Stop at the first placement that fits here. Without it, the lowest is sought.
-  std::optional<Bytes> capacity;
+  std::optional<Bytes> capacity = std::nullopt;
   /// Of every offset; sizes count rounded up to it. Any positive number.
   Bytes alignment{1};
   /// Wall-clock to stop at with the best found, looked at every few milliseconds of work; a greedy pass over all

@@ -35,11 +35,25 @@ void sort_again(std::vector<std::int32_t>& items, Key key) {
 }  // namespace
 
 Strategy nth_strategy(std::int64_t n) {
-  Strategy strategy;
-  strategy.item = static_cast<Strategy::ItemRule>(n % 5);
-  strategy.section = static_cast<Strategy::SectionRule>((n / 5) % 3);
-  strategy.not_first = (n / 5) % 4 == 1;
-  strategy.noise = n < 5 ? 0 : 0.4;
+  using enum Strategy::ItemRule;
+  using enum Strategy::SectionRule;
+  // Those that solved most of a hundred instances come first, and far from one another.
+  static constexpr std::array<Strategy, 13> kStrategies = {{{kSize, kFewest, false},
+                                                            {kWidth, kBands, true},
+                                                            {kWidth, kFewest, false},
+                                                            {kSize, kBands, false},
+                                                            {kArea, kFewest, false},
+                                                            {kLoad, kFewest, false},
+                                                            {kSize, kFailing, true},
+                                                            {kWidth, kBands, false},
+                                                            {kLoad, kBands, false},
+                                                            {kSize, kFewest, true},
+                                                            {kArea, kBands, true},
+                                                            {kWidth, kFailing, true},
+                                                            {kLoad, kFewest, true}}};
+  const auto count = static_cast<std::int64_t>(kStrategies.size());
+  Strategy strategy = kStrategies[n % count];
+  strategy.noise = n < count ? 0 : (n / count) % 2 == 1 ? 0.15 : 0.6;
   strategy.seed = static_cast<std::uint64_t>(n);
   return strategy;
 }
@@ -108,11 +122,8 @@ void Search::rank_items(const Strategy& strategy) {
       case Strategy::ItemRule::kWidth:
         keys[i] = {width, size};
         break;
-      case Strategy::ItemRule::kLoadAndArea:
+      case Strategy::ItemRule::kLoad:
         keys[i] = {load, width * size};
-        break;
-      case Strategy::ItemRule::kLoadAndWidth:
-        keys[i] = {load, width};
         break;
       case Strategy::ItemRule::kSize:
         keys[i] = {size, width};

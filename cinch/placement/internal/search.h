@@ -23,8 +23,9 @@ namespace cinch::placement::internal {
 
 /// One way of going about a run. Different instances yield to different ones, and none can be told beforehand.
 struct Strategy {
-  /// Which item is tried first of those at the bottom of a section: the largest by these.
-  enum class ItemRule : std::uint8_t { kWidth, kLoadAndArea, kLoadAndWidth, kSize, kArea };
+  /// Which item is tried first of those at the bottom of a section: the largest by
+  /// this; kLoad: one that meets the fullest section.
+  enum class ItemRule : std::uint8_t { kWidth, kLoad, kSize, kArea };
   /// Which section: the lowest; ties by fewest items at its bottom, or by failures met there as well. kBands counts
   /// sections within a 16th of the capacity as equally low.
   enum class SectionRule : std::uint8_t { kFewest, kFailing, kBands };
@@ -36,7 +37,7 @@ struct Strategy {
   std::uint64_t seed = 0;
 };
 
-/// The strategy of the n-th run, without noise at first.
+/// The strategy of the n-th run; the first dozen are without noise.
 Strategy nth_strategy(std::int64_t n);
 
 class Search {

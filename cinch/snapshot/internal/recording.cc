@@ -17,8 +17,8 @@ using trace::Action;
 using trace::Block;
 using trace::Segment;
 
-constexpr std::size_t kMaxNameBytes = 1024;  // Of an annotation: names are words, not documents.
-constexpr std::int64_t kMaxDevice = 65535;
+constexpr std::size_t kMaxNameBytes = 1024;                    // Of an annotation: names are words, not documents.
+constexpr std::int64_t kMaxDevice = 127;                       // c10::DeviceIndex is an int8_t.
 constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;  // kSmallBuffer
 constexpr std::size_t kDivisions = 16;
 
@@ -210,7 +210,7 @@ void RecordingBuilder::add_segment(const SegmentFields& fields) {
 void RecordingBuilder::add_trace(std::size_t device,
                                  const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranges) {
   if (ranges.empty()) return;
-  if (device > static_cast<std::size_t>(kMaxDevice)) throw Problem{"more than 65,536 devices"};
+  if (device > static_cast<std::size_t>(kMaxDevice)) throw Problem{"more than 128 devices"};
   Recording::PerDevice& recorded = recording_.devices[static_cast<int>(device)];
   if (ranges.size() == 1 && ranges[0].first >= claimed_) {
     recorded.first = ranges[0].first;

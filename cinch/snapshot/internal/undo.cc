@@ -75,22 +75,33 @@ std::uint32_t Undo::find(std::uint64_t address) const {
   return address < end_of(held_[held].segment) ? held : kNowhere;
 }
 
+// Expandable segments grow, shrink and join: their blocks are found by address, not by segment.
 void Undo::enter(std::uint64_t address, const LiveBlock& block) {
   if (blocks_.size() > 2 * live_ + kMostDead) purge();
-  blocks_[address] = block;
+  LiveBlock& entered = blocks_[address] = block;
   ++live_;
   Held& held = held_[block.segment];
-  ++held.live;
-  if (held.segment.expandable)
+  if (held.segment.expandable) {
+    entered.segment = kExpandable;
     expandable_[address] = address + static_cast<std::uint64_t>(std::max<std::int64_t>(block.requested, 1));
+  } else {
+    ++held.live;
+  }
 }
 
 void Undo::leave(std::uint64_t address, LiveBlock& block) {
   block.state = LiveBlock::State::kDead;
   --live_;
-  Held& held = held_[block.segment];
-  --held.live;
-  if (held.segment.expandable) expandable_.erase(address);
+  if (block.segment == kExpandable) {
+    expandable_.erase(address);
+  } else {
+    --held_[block.segment].live;
+  }
+}
+
+std::uint32_t Undo::pool_of(std::uint64_t address, const LiveBlock& block) const {
+  const std::uint32_t held = block.segment == kExpandable ? find(address) : block.segment;
+  return static_cast<std::uint16_t>(held_[held].segment.pool);
 }
 
 // Forgets the dead once they outnumber the living.
@@ -130,7 +141,7 @@ bool Undo::undo_alloc(PackedEvent& event) {
     seen_stacks_ = true;
     same_stacks_ = same_stacks_ && block->stack == event.stack;
   }
-  event.pool = static_cast<std::uint16_t>(held_[block->segment].segment.pool);
+  event.pool = pool_of(event.address, *block);
   leave(event.address, *block);
   return true;
 }
@@ -140,7 +151,7 @@ bool Undo::undo_completed(PackedEvent& event) {
   if (known != nullptr && known->state != LiveBlock::State::kDead) return false;
   LiveBlock block;
   block.segment = known != nullptr ? known->segment : kNowhere;
-  const bool still_there = block.segment != kNowhere && held_[block.segment].present &&
+  const bool still_there = block.segment < held_.size() && held_[block.segment].present &&
                            event.address >= held_[block.segment].segment.address &&
                            event.address < end_of(held_[block.segment].segment);
   if (!still_there) block.segment = find(event.address);
@@ -158,7 +169,7 @@ bool Undo::undo_requested(PackedEvent& event) {
   LiveBlock* block = blocks_.find(event.address);
   if (block == nullptr || block->state != LiveBlock::State::kPending) return false;
   block->state = LiveBlock::State::kAllocated;
-  event.pool = static_cast<std::uint16_t>(held_[block->segment].segment.pool);
+  event.pool = pool_of(event.address, *block);
   return true;
 }
 
@@ -166,7 +177,7 @@ bool Undo::undo_segment_alloc(PackedEvent& event) {
   const auto found = by_address_.find(event.address);
   if (found == by_address_.end()) return false;
   const Held& held = held_[found->second];
-  if (held.segment.total.count() != event.size || held.live > 0) return false;
+  if (held.segment.expandable || held.segment.total.count() != event.size || held.live > 0) return false;
   event.pool = static_cast<std::uint16_t>(held.segment.pool);
   remove(found->second);
   return true;
@@ -207,11 +218,7 @@ bool Undo::undo_map(PackedEvent& event) {
     Segment part = segment;
     part.address = from;
     part.total = Bytes(static_cast<std::int64_t>(to - from));
-    const std::uint32_t made = add(std::move(part));
-    for (auto at = expandable_.lower_bound(from); at != expandable_.end() && at->first < to; ++at) {
-      blocks_.find(at->first)->segment = made;
-      ++held_[made].live;
-    }
+    add(std::move(part));
   };
   keep(segment.address, begin);
   keep(end, end_of(segment));
@@ -243,11 +250,7 @@ bool Undo::undo_unmap(const PackedEvent& event) {
   if (const std::uint32_t after = find(end); after != kNowhere) join(after);
   whole.address = begin;
   whole.total = Bytes(static_cast<std::int64_t>(end - begin));
-  const std::uint32_t made = add(std::move(whole));
-  for (auto at = expandable_.lower_bound(begin); at != expandable_.end() && at->first < end; ++at) {
-    blocks_.find(at->first)->segment = made;
-    ++held_[made].live;
-  }
+  add(std::move(whole));
   return true;
 }
 
@@ -263,6 +266,11 @@ std::vector<std::pair<std::uint64_t, LiveBlock>> Undo::live(std::vector<std::uin
     leave(address, *blocks_.find(address));
   };
   for (const auto& [address, block] : all) {
+    const std::uint64_t end = address + static_cast<std::uint64_t>(std::max(block.size, block.requested));
+    if (end > end_of(held_[find(address)].segment)) {  // What it reached into was mapped later.
+      drop(address);
+      continue;
+    }
     bool keeps = true;
     while (keeps && !kept.empty()) {
       const auto& [before, other] = kept.back();

@@ -15,7 +15,7 @@ struct LiveBlock {
   std::int64_t requested = 0;
   std::int64_t size = 0;      ///< 0: not recorded.
   std::uint32_t stack = 0;    ///< Of its allocation; of its free, if `from_free`.
-  std::uint32_t segment = 0;  ///< Where it was found; looked up again once that is gone.
+  std::uint32_t segment = 0;  ///< Where it was found, or Undo::kExpandable; looked up again once that is gone.
   State state = State::kDead;
   bool from_free = false;
 };
@@ -28,7 +28,8 @@ class Undo {
   Undo(const Recording::PerDevice& recorded, bool has_requests);
   /// False if the event contradicts what follows it. Sets its pool.
   bool undo(PackedEvent& event);
-  /// Live blocks by address. Those that overlap others are taken out and put into `dropped`.
+  /// Live blocks by address. Those that overlap others, or reach out of their segment, are taken out and put into
+  /// `dropped`.
   std::vector<std::pair<std::uint64_t, LiveBlock>> live(std::vector<std::uint64_t>& dropped);
   /// Without blocks; by address.
   std::vector<trace::Segment> segments() const;
@@ -38,7 +39,7 @@ class Undo {
  private:
   struct Held {
     trace::Segment segment;  ///< Without blocks.
-    std::size_t live = 0;    ///< Blocks; of expandable segments see expandable_.
+    std::size_t live = 0;    ///< Blocks; 0 for expandable segments, see expandable_.
     bool present = true;
   };
 
@@ -51,6 +52,7 @@ class Undo {
   bool undo_unmap(const PackedEvent& event);
 
   std::uint32_t find(std::uint64_t address) const;
+  std::uint32_t pool_of(std::uint64_t address, const LiveBlock& block) const;
   bool is_free(std::uint64_t begin, std::uint64_t end) const;
   std::uint32_t add(trace::Segment segment);
   void remove(std::uint32_t held);
@@ -58,7 +60,7 @@ class Undo {
   void leave(std::uint64_t address, LiveBlock& block);
   void purge();
 
-  static constexpr std::uint32_t kNowhere = 0xffffffffu;
+  static constexpr std::uint32_t kNowhere = 0xffffffffu, kExpandable = 0xfffffffeu;
   std::vector<Held> held_;
   std::vector<std::uint32_t> free_held_;
   std::map<std::uint64_t, std::uint32_t> by_address_;  ///< Segments, as indices of held_.

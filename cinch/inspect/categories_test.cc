@@ -211,6 +211,16 @@ TEST(Categories, OfAStepCutShortTakeWhatTheSameStackDidBefore) {
   EXPECT_EQ(kinds[8], Kind::kTemporary);
 }
 
+TEST(Categories, OfAStepWhoseEndWasAnnotatedAreKnownThoughNothingFollows) {
+  RecordingForTest made;
+  made.before(20_MiB);
+  made.annotate("Optimizer.step#AdamW.step", true);
+  made.free(made.alloc(20_MiB, kOptimizer));
+  made.alloc(20_MiB, kOptimizer);
+  made.annotate("Optimizer.step#AdamW.step", false);
+  EXPECT_THAT(kinds_of(made), ElementsAre(Kind::kParameter, Kind::kTemporary, Kind::kOptimizerState));
+}
+
 TEST(Categories, GradientAccumulationHasOneOptimizerStepForManyBackwards) {
   RecordingForTest made;
   made.before(20_MiB);

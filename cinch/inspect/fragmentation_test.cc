@@ -21,7 +21,7 @@ struct Part {
   State state;
 };
 
-Segment segment(std::vector<Part> parts, StreamId stream = {}, PoolId pool = {}, bool expandable = false) {
+Segment segment(const std::vector<Part>& parts, StreamId stream = {}, PoolId pool = {}, bool expandable = false) {
   static std::uint64_t next = 1 << 30;
   Segment result{next, Bytes(0), stream, pool, true, expandable, {}, {}};
   for (const Part& part : parts) {
@@ -33,7 +33,7 @@ Segment segment(std::vector<Part> parts, StreamId stream = {}, PoolId pool = {},
   return result;
 }
 
-Fragmentation parts_of(std::vector<Segment> segments, const allocator::Settings& settings = {}) {
+Fragmentation parts_of(const std::vector<Segment>& segments, const allocator::Settings& settings = {}) {
   return fragmentation(segments, settings);
 }
 

@@ -261,6 +261,7 @@ TEST(OutOfMemory, ThatWasRecordedAndThatNoSettingAvoids) {
 
 std::vector<Moments::Allocation> of_sizes(const std::vector<std::int64_t>& sizes) {
   std::vector<Moments::Allocation> live;
+  live.reserve(sizes.size());
   for (const std::int64_t size : sizes) {
     live.push_back({trace::AllocationId{static_cast<std::uint32_t>(live.size())}, Bytes(size), {}, false, 0});
   }
@@ -269,6 +270,7 @@ std::vector<Moments::Allocation> of_sizes(const std::vector<std::int64_t>& sizes
 
 std::vector<std::int64_t> sizes_of(const std::vector<Moments::Allocation>& chosen) {
   std::vector<std::int64_t> sizes;
+  sizes.reserve(chosen.size());
   for (const auto& allocation : chosen) sizes.push_back(allocation.bytes.count());
   return sizes;
 }

@@ -107,6 +107,8 @@ void Categorizer::on_event(const trace::Event& event) {
   if (event.action == Action::kAlloc) {
     allocate(event);
   } else if (event.action == Action::kFreeCompleted && event.allocation != trace::kNoAllocation) {
+    const bool stepped = !steps_.empty() && kinds_.phases.back().phase == Phase::kOptimizer;
+    if (stepped && !in_optimizer(event.time_ns)) enter(Phase::kOther);  // What is freed after the step outlived it.
     release(event);
   }
   ++events_;
@@ -220,6 +222,9 @@ void Categorizer::close_window() {
 
 Kinds Categorizer::finish() {
   if (recomputing_) ++recomputation_;
+  // A step whose end was annotated is over, though nothing was allocated after it.
+  const bool stepped = !steps_.empty() && steps_.back().to != std::numeric_limits<std::int64_t>::max();
+  if (stepped && kinds_.phases.back().phase == Phase::kOptimizer) enter(Phase::kOther);
   std::vector<std::uint32_t> ids;  // In order, so that what is decided does not depend on a hash table's.
   ids.reserve(live_.size());
   for (const auto& [id, record] : live_) ids.push_back(id);

@@ -87,12 +87,11 @@ void optimizer_temporaries(const Inspection& seen, std::vector<Finding>& found) 
   std::string where;
   for (const Live::Path& path : live.paths) {
     if (path.kind != Kind::kTemporary) continue;
-    where = to_string(path.path);
+    if (path.path != CallPath{}) where = " (" + to_string(path.path) + ")";
     break;
   }
-  found.push_back(
-      {fmt::format("{} of the peak are temporaries of the optimizer's step ({}).", size_words(bytes), where), bytes,
-       "A fused optimizer (fused=True) or in-place operations have none."});
+  found.push_back({fmt::format("{} of the peak are temporaries of the optimizer's step{}.", size_words(bytes), where),
+                   bytes, "A fused optimizer (fused=True) or in-place operations have none."});
 }
 
 void waste_part(std::vector<Finding>& found, const Fragmentation& parts, Bytes part, const std::string& text,

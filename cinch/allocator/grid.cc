@@ -29,6 +29,7 @@ class Sizes final : public trace::Sink {
     std::sort(by_bytes.rbegin(), by_bytes.rend());
     by_bytes.resize(std::min(by_bytes.size(), count));
     std::vector<std::int64_t> sizes;
+    sizes.reserve(by_bytes.size());
     for (const auto& [bytes, size] : by_bytes) sizes.push_back(size);
     std::sort(sizes.begin(), sizes.end());
     return sizes;

@@ -231,7 +231,8 @@ TEST(Verify, SaysWhatIsOtherwise) {
   program.get(30_MiB);
   program.get(4_MiB);
   json document = program.document();
-  EXPECT_EQ(verify(Program::read(document), Program::read(document).devices()[0]).mismatches, 0u);
+  const Snapshot truthful = Program::read(document);
+  EXPECT_EQ(verify(truthful, truthful.devices()[0]).mismatches, 0u);
   document["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = "";
   const Snapshot snapshot = Program::read(document);
   const Verdict verdict = verify(snapshot, snapshot.devices()[0]);

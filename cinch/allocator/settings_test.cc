@@ -48,13 +48,13 @@ TEST(Settings, DivisionsInAllTheirForms) {
 }
 
 TEST(Settings, WrittenAndReadAgain) {
-  for (const char* conf : {"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:4",
-                           "roundup_power2_divisions:[256:1,512:2,>:4]", "roundup_power2_divisions:[64:8,>:0]",
-                           "roundup_power2_divisions:[1:2,2:4,4:2,8:4,>:16]", "garbage_collection_threshold:0.6",
-                           "large_segment_size_mb:64", "large_segment_size_mb:64,max_non_split_rounding_mb:100",
-                           "per_process_memory_fraction:0.25",
-                           "expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[1:0,>:8],garbage_"
-                           "collection_threshold:0.9"}) {
+  for (const char* conf :
+       {"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:4",
+        "roundup_power2_divisions:[256:1,512:2,>:4]", "roundup_power2_divisions:[64:8,>:0]",
+        "roundup_power2_divisions:[1:2,2:4,4:2,8:4,>:16]", "garbage_collection_threshold:0.6",
+        "large_segment_size_mb:64", "large_segment_size_mb:64,max_non_split_rounding_mb:100",
+        "per_process_memory_fraction:0.25",
+        "max_split_size_mb:128,roundup_power2_divisions:[1:0,>:8],garbage_collection_threshold:0.9"}) {
     const Settings settings = Settings::parse(conf);
     EXPECT_EQ(Settings::parse(settings.to_string()), settings) << conf << " → " << settings.to_string();
   }

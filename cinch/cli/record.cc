@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "cinch/cli/output.h"
-#include "sitecustomize.h"  // of sitecustomize.py, by CMake
 #include "cinch/cli/verbs.h"
 #include "cinch/core/error.h"
+#include "sitecustomize.h"  // of sitecustomize.py, by CMake
 
 extern char** environ;
 

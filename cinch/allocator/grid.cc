@@ -226,7 +226,7 @@ const WhatIf* recommend(std::span<const WhatIf> runs, const WhatIf& now) {
   const auto helps = [&](const WhatIf& run) {
     if (run.failure) return false;
     if (now.failure || run.alloc_retries < now.alloc_retries) return true;
-    return run.alloc_retries == now.alloc_retries &&
+    return run.alloc_retries == now.alloc_retries && run.peak_reserved.high < now.peak_reserved.low &&
            static_cast<double>(run.peak_reserved.high.count()) <=
                kWorthwhile * static_cast<double>(now.peak_reserved.low.count());
   };

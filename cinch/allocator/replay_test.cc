@@ -470,6 +470,8 @@ TEST(Grid, LeavesAloneWhatIsWell) {
   for (int i = 0; i < 5; ++i) script.alloc(64_MiB);
   const std::vector<WhatIf> runs = grid(script.trace(), {});
   EXPECT_EQ(recommend(runs, what_if(script.trace(), {})), nullptr);
+  const trace::Trace empty;
+  EXPECT_EQ(recommend(grid(empty, {}), what_if(empty, {})), nullptr);
 }
 
 TEST(RecordedSettings, ExplicitOnesCountAndTheRestIsRead) {

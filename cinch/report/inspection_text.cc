@@ -139,6 +139,7 @@ std::string peak_words(const Inspection& seen) {
   return text;
 }
 
+/// And a blank line.
 void make_room(Page& page, const inspect::OutOfMemory& oom) {
   if (oom.make_room.empty()) return;
   Bytes all;
@@ -152,6 +153,7 @@ void make_room(Page& page, const inspect::OutOfMemory& oom) {
   }
   if (oom.make_room.size() > kMakeRoom)
     page.line("  … {} more: --json has them", number(oom.make_room.size() - kMakeRoom));
+  page.blank();
 }
 
 void out_of_memory(Page& page, const Inspection& seen, const inspect::OutOfMemory& oom) {
@@ -166,20 +168,15 @@ void out_of_memory(Page& page, const Inspection& seen, const inspect::OutOfMemor
   page.blank();
   make_room(page, oom);
   if (!oom.recorded) {
-    page.blank();
     page.head("If it had continued");
     page.line("  {}", peak_words(seen));
     if (seen.has_segments) sum(page, "  reserved at end", seen.at_end);
   }
   page.line("{}", oom.to_fit);
-  page.line(
-      "{}",
-      oom.recorded
-          ? fmt::format("{} is what was reserved and what the card had free: contexts and other programs not in it.",
-                        size_words(oom.capacity))
-          : fmt::format(
-                "{} is what the allocator may reserve: a card has that beside its CUDA context and other programs.",
-                size_words(oom.capacity)));
+  if (!seen.has_segments) return;
+  page.line("{} is what {}.", size_words(oom.capacity),
+            oom.recorded ? "was reserved and what the card had free: contexts and other programs not in it"
+                         : "the allocator may reserve: a card has that beside its CUDA context and other programs");
 }
 
 void findings(Page& page, const Inspection& seen) {

@@ -120,10 +120,11 @@ report::Inspected inspect_trace(const InspectOptions& options, const Question& q
   return result;
 }
 
-void show(const InspectOptions& options, report::Inspected result) {
+ExitCode show(const InspectOptions& options, report::Inspected result) {
   result.inspection.source = options.source == "-" ? "standard input" : options.source;
   result.environment.libtorch = libtorch_version();
   present(options, result);
+  return options.capacity && result.inspection.oom ? kDoesNotFit : kDone;
 }
 
 /// Flags that a folder or a text has no use for.
@@ -132,7 +133,7 @@ void refuse_flags(const InspectOptions& options, const std::string& what) {
   if (!flag.empty()) throw UsageError(flag + " is for one recording; " + what);
 }
 
-void show_folder(const InspectOptions& options, Stage& stage) {
+ExitCode show_folder(const InspectOptions& options, Stage& stage) {
   refuse_flags(options, options.source + " is a folder");
   report::InspectedRanks result;
   result.source = options.source;
@@ -141,15 +142,18 @@ void show_folder(const InspectOptions& options, Stage& stage) {
   result.environment.libtorch = libtorch_version();
   stage = Stage::kWorking;
   present(options, result);
+  return kDone;
 }
 
-void show_text(const InspectOptions& options, const inspect::OomReport& report, Stage& stage) {
+ExitCode show_text(const InspectOptions& options, const inspect::OomReport& report, Stage& stage) {
   refuse_flags(options, "standard input is the text of an error");
   const report::Environment environment{libtorch_version(), "cuda", 0};
   stage = Stage::kWorking;
   if (!options.html.empty()) write_file(options.html, report::html(report, environment, "standard input"));
-  if (options.json) return print(report::json(report, environment, "standard input"));
-  print(report::text(report, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + options.html + "\n"));
+  print(options.json
+            ? report::json(report, environment, "standard input")
+            : report::text(report, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + options.html + "\n"));
+  return kDone;
 }
 
 /// A pickle, or something compressed. Text can begin with what JSON begins with: "[rank0]: torch.OutOfMemoryError: …".
@@ -158,7 +162,7 @@ bool is_binary(std::string_view bytes) {
   return std::any_of(kBegins.begin(), kBegins.end(), [&](std::string_view begin) { return bytes.starts_with(begin); });
 }
 
-void show_standard_input(const InspectOptions& options, const Question& question, Stage& stage) {
+ExitCode show_standard_input(const InspectOptions& options, const Question& question, Stage& stage) {
   const std::string bytes = read_file("/dev/stdin", kStandardInput);
   if (bytes.starts_with("CINCHTRC"))
     throw UsageError("a trace of cinch's cannot come from standard input", "Give its file's name.");
@@ -175,7 +179,7 @@ void show_standard_input(const InspectOptions& options, const Question& question
   if (report) return show_text(options, *report, stage);
   const auto snapshot = snapshot::Snapshot::parse(bytes, "standard input", question.window);
   stage = Stage::kWorking;
-  show(options, inspect_snapshot(snapshot, options, question));
+  return show(options, inspect_snapshot(snapshot, options, question));
 }
 }  // namespace
 
@@ -199,22 +203,19 @@ Run add_inspect(CLI::App& program) {
   verb->add_option("--html", options->html, "Also a page for a browser")->type_name("FILE");
   verb->add_option("--out", options->out, "Write the recording, or those events, as .pickle, .json or .chrome.json")
       ->type_name("FILE");
+  verb->add_flag("-q,--quiet")->description("As for the other verbs; there is no progress to silence");
   return [options](Stage& stage) {
     const Question question = read(*options);
-    if (options->source == "-") {
-      show_standard_input(*options, question, stage);
-    } else if (std::filesystem::is_directory(options->source)) {
-      show_folder(*options, stage);
-    } else if (is_trace(options->source)) {
+    if (options->source == "-") return show_standard_input(*options, question, stage);
+    if (std::filesystem::is_directory(options->source)) return show_folder(*options, stage);
+    if (is_trace(options->source)) {
       report::Inspected result = inspect_trace(*options, question);
       stage = Stage::kWorking;
-      show(*options, std::move(result));
-    } else {
-      const auto snapshot = snapshot::Snapshot::open(options->source, question.window);
-      stage = Stage::kWorking;
-      show(*options, inspect_snapshot(snapshot, *options, question));
+      return show(*options, std::move(result));
     }
-    return kDone;
+    const auto snapshot = snapshot::Snapshot::open(options->source, question.window);
+    stage = Stage::kWorking;
+    return show(*options, inspect_snapshot(snapshot, *options, question));
   };
 }
 }  // namespace cinch::cli

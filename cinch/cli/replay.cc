@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "cinch/allocator/replay.h"
 #include "cinch/cli/output.h"
+#include "cinch/cli/recording.h"
 #include "cinch/cli/verbs.h"
 #include "cinch/core/error.h"
 #include "cinch/report/replay.h"
@@ -57,12 +57,6 @@ struct Subject {
   std::function<std::vector<WhatIf>(const Machine&, const std::function<void(const WhatIf&)>&)> grid;
   Settings settings{};
 };
-
-bool is_trace(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string start(8, '\0');
-  return in.read(start.data(), 8) && start == "CINCHTRC";
-}
 
 std::vector<Settings> named_settings(const std::vector<std::string>& confs) {
   std::vector<Settings> result;

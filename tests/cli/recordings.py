@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`cinch inspect` from outside: recordings, folders, error texts; every exit code.
+"""`cinch inspect`, `replay` and `diff` from outside: recordings, folders, error texts; every exit code.
 
-    inspect_recordings.py CINCH [unittest arguments]
+    recordings.py CINCH [unittest arguments]
 """
 import json
 import pathlib
@@ -44,29 +44,45 @@ ERROR = (
 )
 
 
-class Inspect(unittest.TestCase):
+class Verb(unittest.TestCase):
+    verb = None
+
     def setUp(self):
         held = tempfile.TemporaryDirectory()
         self.addCleanup(held.cleanup)
         self.folder = pathlib.Path(held.name)
 
-    def run_inspect(self, *arguments, code=0, stdin=b""):
-        done = subprocess.run([CINCH, "inspect", *arguments], input=stdin, capture_output=True, timeout=120, check=False)
+    def cinch(self, *arguments, code=0, stdin=b""):
+        """Standard output; standard error if the code is that of bad input."""
+        command = [CINCH, self.verb, *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
         self.assertEqual(done.returncode, code, done.stderr.decode() + done.stdout.decode())
-        self.assertEqual(bool(done.stderr), code != 0)
-        return done.stderr.decode() if code else done.stdout.decode()
+        self.assertEqual(bool(done.stderr), code == 2)
+        return done.stderr.decode() if code == 2 else done.stdout.decode()
 
     def document(self, *arguments, **options):
-        return json.loads(self.run_inspect(*arguments, "--json", **options))
+        return json.loads(self.cinch(*arguments, "--json", **options))
+
+
+class Inspect(Verb):
+    verb = "inspect"
 
     def test_a_smaller_card(self):
-        text = self.run_inspect(STEP, "--capacity", "23GiB")
+        text = self.cinch(STEP, "--capacity", "23GiB", code=3)
         self.assertTrue(text.startswith(AT_23_GIB), text)
         self.assertIn(IF_IT_HAD_CONTINUED, text)
-        oom = self.document(STEP, "--capacity", "23GiB")["oom"]
+        oom = self.document(STEP, "--capacity", "23GiB", code=3)["oom"]
         self.assertEqual(oom["asked_bytes"], 104_857_600)
         self.assertEqual(oom["short_by_bytes"], 5_656_584)
         self.assertIs(oom["any_setting_helps"], False)
+        self.assertIn("Would not run out on 60 GiB", self.cinch(STEP, "--capacity", "60GiB"))
+
+    def test_leaks(self):
+        for name, bytes_a_step in (("graph", (6 << 20) + 4), ("list", 40 << 10), ("cache", 256 << 10), ("hook", 1 << 20)):
+            with self.subTest(name):
+                leaks = self.document(str(RECORDED / f"leak_{name}.json.gz"))["leaks"]
+                self.assertEqual(sum(leak["bytes_per_step"] for leak in leaks), bytes_a_step)
+        self.assertEqual(self.document(str(RECORDED / "leak_none.json.gz"))["leaks"], [])
 
     def test_json_sums(self):
         document = self.document(STEP)
@@ -80,7 +96,7 @@ class Inspect(unittest.TestCase):
 
     def test_a_window_written_and_read_again(self):
         out = self.folder / "window.pickle"
-        self.assertIn("Wrote", self.run_inspect(STEP, "--events", "16000:17000", "--out", str(out)))
+        self.assertIn("Wrote", self.cinch(STEP, "--events", "16000:17000", "--out", str(out)))
         with open(out, "rb") as file:
             self.assertEqual(len(pickle.load(file)["device_traces"][0]), 1000)
         first, again = self.document(STEP, "--events", "16000:17000"), self.document(str(out))
@@ -90,7 +106,7 @@ class Inspect(unittest.TestCase):
 
     def test_html(self):
         page = self.folder / "page.html"
-        self.run_inspect(STEP, "--html", str(page))
+        self.cinch(STEP, "--html", str(page))
         self.assertIn("In the first optimizer step".lower(), page.read_text().lower())
 
     def test_a_folder(self):
@@ -103,14 +119,14 @@ class Inspect(unittest.TestCase):
         self.assertEqual([rank["source"] for rank in document["ranks"]],
                          ["rank0.pickle", "rank1.pickle", "rank2.pickle", "rank10.pickle.zst"])
         self.assertEqual(document["outlier"], 3)
-        self.assertIn("rank10.pickle.zst is the outlier", self.run_inspect(str(self.folder)))
+        self.assertIn("rank10.pickle.zst is the outlier", self.cinch(str(self.folder)))
 
     def test_standard_input(self):
         self.assertIn("NO ALLOCATOR SETTING HELPS: even with no fragmentation it is 0.70 GiB short",
-                      self.run_inspect("-", stdin=ERROR.encode()))
+                      self.cinch("-", stdin=ERROR.encode()))
         with open(STEP, "rb") as file:
             self.assertEqual(self.document("-", stdin=file.read())["events"], 19342)
-        self.assertIn("no out-of-memory error", self.run_inspect("-", stdin=b"all is well", code=2))
+        self.assertIn("no out-of-memory error", self.cinch("-", stdin=b"all is well", code=2))
 
     def test_bad_input(self):
         (self.folder / "damaged.pickle").write_bytes(b"\x80\x04garbage")
@@ -129,7 +145,64 @@ class Inspect(unittest.TestCase):
             [],
         ):
             with self.subTest(arguments):
-                self.assertIn("cinch: ", self.run_inspect(*arguments, code=2))
+                self.assertIn("cinch: ", self.cinch(*arguments, code=2))
+
+
+class Replay(Verb):
+    verb = "replay"
+
+    def test_the_model_agrees_with_the_recordings(self):
+        for name, events in (("fp32-step", 19342), ("fp32-forward", 4657), ("bf16-autocast-forward", 5992)):
+            with self.subTest(name):
+                file = str(RECORDED / f"gpt2.7b-b4-s128-{name}.pickle.zst")
+                self.assertIn(f"Model and recording agree: {events:,} events, 0 mismatches", self.cinch(file))
+                self.assertIs(self.document(file)["runs"][0]["matches_recording"], True)
+
+    def test_other_settings(self):
+        document = self.document(STEP, "--alloc-conf", "expandable_segments:True", "--alloc-conf", "max_split_size_mb:200")
+        self.assertEqual(document["schema"], "cinch.replay/1")
+        now, expandable, split = document["runs"]
+        self.assertEqual(now["peak_reserved_bytes"], 61_111_009_280)
+        self.assertEqual(expandable["alloc_conf"], "expandable_segments:True")
+        self.assertLess(expandable["peak_reserved_bytes"], now["peak_reserved_bytes"])
+        self.assertEqual(split["alloc_conf"], "max_split_size_mb:200")
+        self.assertIs(now["oom"], False)
+
+    def test_the_grid_recommends(self):
+        self.assertEqual(self.document(STEP, "--grid")["recommended"], "expandable_segments:True")
+
+    def test_a_smaller_card(self):
+        self.assertIs(self.document(STEP, "--capacity", "23GiB", code=3)["runs"][0]["oom"], True)
+        self.cinch(STEP, "--capacity", "60GiB")
+
+    def test_bad_input(self):
+        for arguments in ([], ["missing.pickle"], [STEP, "--alloc-conf", "max_split_size:3"], [STEP, "--capacity", "-1"],
+                          [STEP, "--alloc-conf", "max_split_size_mb:5"]):
+            with self.subTest(arguments):
+                self.assertIn("cinch: ", self.cinch(*arguments, code=2))
+
+
+class Diff(Verb):
+    verb = "diff"
+    forward = str(RECORDED / "gpt2.7b-b4-s128-fp32-forward.pickle.zst")
+
+    def test_what_grew(self):
+        self.assertTrue(self.cinch(self.forward, STEP).startswith("GREW by 33"))
+        self.assertTrue(self.cinch(STEP, STEP).startswith("EQUAL at the peak"))
+        document = self.document(self.forward, STEP)
+        self.assertEqual(document["schema"], "cinch.diff/1")
+
+    def test_the_threshold(self):
+        self.cinch(self.forward, STEP, "--threshold", "100MiB", code=1)
+        self.cinch(self.forward, STEP, "--threshold", "50GiB")
+        self.cinch(self.forward, STEP, "--threshold", "10%", code=1)
+        self.cinch(STEP, self.forward, "--threshold", "0")
+
+    def test_bad_input(self):
+        for arguments in ([], [STEP], [STEP, "missing.pickle"], [STEP, STEP, "--threshold", "many"],
+                          [STEP, STEP, "--threshold", "-3%"]):
+            with self.subTest(arguments):
+                self.assertIn("cinch: ", self.cinch(*arguments, code=2))
 
 
 if __name__ == "__main__":

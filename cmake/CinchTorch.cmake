@@ -50,4 +50,16 @@ if(NOT TARGET cinch::torch)
     INTERFACE_INCLUDE_DIRECTORIES "${CINCH_TORCH_ROOT}/include;${CINCH_TORCH_ROOT}/include/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES "${CINCH_TORCH_ROOT}/lib/libtorch_cpu.so;${CINCH_TORCH_ROOT}/lib/libc10.so"
     INTERFACE_LINK_OPTIONS "-Wl,-rpath,${CINCH_TORCH_ROOT}/lib;-Wl,--allow-shlib-undefined")
+
+  # cinch::torch_cuda: what must be asked of LibTorch's CUDA allocator. The headers that it includes are CUDA's own: pip
+  # puts them beside LibTorch.
+  file(GLOB cuda_includes ${CINCH_TORCH_ROOT}/../nvidia/*/include)
+  find_path(CINCH_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_includes} /usr/local/cuda/include)
+  if(CINCH_CUDA_INCLUDE AND EXISTS ${CINCH_TORCH_ROOT}/lib/libtorch_cuda.so)
+    add_library(cinch::torch_cuda INTERFACE IMPORTED GLOBAL)
+    set_target_properties(cinch::torch_cuda PROPERTIES
+      INTERFACE_INCLUDE_DIRECTORIES "${CINCH_CUDA_INCLUDE}"
+      INTERFACE_LINK_LIBRARIES
+        "cinch::torch;${CINCH_TORCH_ROOT}/lib/libtorch_cuda.so;${CINCH_TORCH_ROOT}/lib/libc10_cuda.so")
+  endif()
 endif()

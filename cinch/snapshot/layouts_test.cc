@@ -228,6 +228,19 @@ TEST(Start, ExpandableSegmentsShrinkAndGrow) {
   EXPECT_EQ(shrunk.devices()[0].left_out, 0u);
 }
 
+// In time that grows as the trace does: ranges mapped and blocks freed, a hundred thousand of each.
+TEST(Start, ManyBlocksInASegmentThatGrowsOftenTakeNoLonger) {
+  constexpr std::int64_t kCount = 100'000;
+  std::string events;
+  for (std::int64_t i = 0; i < kCount; ++i) events += event("segment_map", (kCount + i) * 512, 512) + ",";
+  for (std::int64_t i = 0; i < kCount; ++i) events += (i > 0 ? "," : "") + event("free_completed", i * 512, 100);
+  const Snapshot snapshot = parse(segment(0, 2 * kCount * 512, block(2 * kCount * 512, "inactive"),
+                                          R"("segment_type": "large", "is_expandable": true)"),
+                                  events);
+  ASSERT_THAT(snapshot.devices()[0].start, SizeIs(1));
+  EXPECT_THAT(snapshot.devices()[0].start[0].blocks, SizeIs(kCount));
+}
+
 TEST(Start, WhatContradictsTheRestIsLeftOut) {
   const std::string small = segment(0, 1024, block(512, "active_allocated", 400) + "," + block(512, "inactive"));
   // A free of what lives on, an allocation of which nothing is left, segments that are not there, a second allocation.

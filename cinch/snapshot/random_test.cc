@@ -62,9 +62,9 @@ class Recorder {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
   }
   Ref stack() {
-    const Ref known = stacks_[static_cast<std::size_t>(pick(0, 7))];
+    Ref known = stacks_[static_cast<std::size_t>(pick(0, 7))];
     if (pick(0, 2) > 0) return known;
-    const Ref own = list();  // As PyTorch: a list of its own for each allocation, of frames that are shared.
+    Ref own = list();  // As PyTorch: a list of its own for each allocation, of frames that are shared.
     own->items = known->items;
     return own;
   }
@@ -79,7 +79,7 @@ class Recorder {
     return dict(entries);
   }
   Ref trace(std::int64_t device, const Ref& segments) {
-    const Ref events = list();
+    Ref events = list();
     std::map<std::int64_t, std::int64_t> live;  // Address → requested.
     const std::int64_t base = (device + 1) << 40, count = pick(1, 4), stream = pick(0, 1) * 0x7f0000001000;
     for (std::int64_t i = pick(0, 1'500); i > 0; --i) {

@@ -43,7 +43,7 @@ inline Ref integer(std::int64_t number) { return make(Node::Type::kInt, number);
 inline Ref text(const std::string& value) { return make(Node::Type::kText, 0, value); }
 inline Ref list() { return make(Node::Type::kList); }
 inline Ref dict(const std::vector<std::pair<std::string, Ref>>& entries) {
-  const Ref made = make(Node::Type::kDict);
+  Ref made = make(Node::Type::kDict);
   for (const auto& [key, value] : entries) {
     made->items.push_back(text(key));
     made->items.push_back(value);

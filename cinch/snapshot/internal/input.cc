@@ -173,7 +173,11 @@ std::unique_ptr<ByteStream> inflated(std::unique_ptr<ByteStream> inner) {
   return whole;
 }
 
-Input::Input(const std::filesystem::path& file) : stream_(inflated(std::make_unique<FileStream>(file))) {}
+Input::Input(const std::filesystem::path& file) : stream_(inflated(std::make_unique<FileStream>(file))) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (!error) size_hint_ = size;
+}
 
 Input::Input(std::string_view bytes) {
   if (begins_with(bytes, kGzipMagic) || begins_with(bytes, kZstdMagic)) {
@@ -182,6 +186,7 @@ Input::Input(std::string_view bytes) {
   }
   begin_ = cursor_ = reinterpret_cast<const std::uint8_t*>(bytes.data());  // They are there: no window is needed.
   limit_ = begin_ + bytes.size();
+  size_hint_ = bytes.size();
   ended_ = true;
 }
 

@@ -40,6 +40,8 @@ class Input {
   void skip(std::size_t bytes) { cursor_ += bytes; }  ///< Of those available.
   /// Makes at least `bytes` available, if there are so many; false if not. Moves the window.
   bool fill(std::size_t bytes) { return available() >= bytes || (!ended_ && refill(bytes)); }
+  /// Bytes of the file as it lies there, compressed or not; 0 if it has no size.
+  std::uint64_t size_hint() const { return size_hint_; }
   /// Of the cursor, in the inflated data.
   std::uint64_t offset() const { return base_ + static_cast<std::uint64_t>(cursor_ - begin_); }
 
@@ -52,7 +54,7 @@ class Input {
   const std::uint8_t* begin_ = nullptr;
   const std::uint8_t* cursor_ = nullptr;
   const std::uint8_t* limit_ = nullptr;
-  std::uint64_t base_ = 0;
+  std::uint64_t base_ = 0, size_hint_ = 0;
   bool ended_ = false;
 };
 }  // namespace cinch::snapshot::internal

@@ -1,6 +1,7 @@
 #pragma once
 // The stack machine's values and memory.
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -60,7 +61,11 @@ struct Container {
 /// State of the machine, and what does not depend on opcodes.
 class Machine {
  public:
-  Machine(Input& input, RecordingBuilder& builder) : in_(input), out_(builder) {}
+  Machine(Input& input, RecordingBuilder& builder) : in_(input), out_(builder) {
+    // Address space, not memory, for what a recording usually puts: growing in place spares touching it twice.
+    constexpr std::uint64_t kBytesAnEntry = 24, kMostEntries = std::uint64_t{1} << 26;
+    memo_.reserve(std::min(in_.size_hint() / kBytesAnEntry, kMostEntries));
+  }
 
  protected:
   // Values.

@@ -3,6 +3,10 @@
 
     python3 tests/make_leak_snapshots.py        # the files are in the repository; the same bytes come out again
 
+Memory comes from PyTorch's caching allocator as written down here: sizes in units of 512 B; requests of up to 1 MiB
+from segments of 2 MiB, up to 10 MiB from segments of 20 MiB; the smallest free block that is large enough, of those the
+one at the lowest address; split where the rest is worth it, merged with free neighbours. `cinch replay` agrees.
+
 Each program trains 12 steps of 3 layers and evaluates after every 5. What leaks a step:
     none    nothing
     list    a tensor of 40 KiB appended to a list
@@ -30,10 +34,46 @@ def torch(op):
 FORWARD = ("torch/nn/modules/module.py", 1751, "_call_impl")
 
 
+class Allocator:
+    """One stream, default settings, a card that is never full."""
+
+    def __init__(self):
+        self.next, self.segments = BASE, []  # [address, bytes, is small, [block, …]]
+
+    def malloc(self, size):
+        """The block, and the segment if it is a new one."""
+        rounded = max(512, (size + 511) // 512 * 512)
+        small, new = rounded <= MIB, None
+        fitting = [(block["size"], block["address"], segment, block) for segment in self.segments if segment[2] == small
+                   for block in segment[3] if not block["live"] and block["size"] >= rounded]
+        if not fitting:
+            total = 2 * MIB if small else 20 * MIB if rounded < 10 * MIB else -(-rounded // (2 * MIB)) * 2 * MIB
+            new = [self.next, total, small, [{"address": self.next, "size": total, "live": False}]]
+            self.next += total
+            self.segments.append(new)
+            fitting = [(total, new[0], new, new[3][0])]
+        *_, segment, block = min(fitting, key=lambda found: found[:2])
+        rest = block["size"] - rounded
+        if rest >= 512 if small else rest > MIB:
+            place = segment[3].index(block) + 1
+            segment[3].insert(place, {"address": block["address"] + rounded, "size": rest, "live": False})
+            block["size"] = rounded
+        block["live"] = True
+        return block, new
+
+    def free(self, address):
+        blocks = next(segment[3] for segment in self.segments if segment[0] <= address < segment[0] + segment[1])
+        place = next(i for i, block in enumerate(blocks) if block["address"] == address)
+        blocks[place]["live"] = False
+        for left in (place, place - 1):  # The next neighbour, then the one before.
+            if 0 <= left < len(blocks) - 1 and not blocks[left]["live"] and not blocks[left + 1]["live"]:
+                blocks[left]["size"] += blocks.pop(left + 1)["size"]
+
+
 class Program:
     def __init__(self, leak):
-        self.leak, self.events, self.annotations, self.time, self.next = leak, [], [], 1_700_000_000_000_000, BASE
-        self.live, self.free_lists, self.segments = {}, {}, []
+        self.leak, self.events, self.annotations, self.time = leak, [], [], 1_700_000_000_000_000
+        self.allocator, self.live = Allocator(), {}
         self.parameters = [self.alloc(4 * MIB, self.made(i)) for i in range(LAYERS)]
         self.state, self.cache, self.cached = [], None, 0
         for step in range(1, STEPS + 1):
@@ -51,25 +91,18 @@ class Program:
                             "frames": stack})
 
     def alloc(self, size, stack):
-        rounded = (size + 511) // 512 * 512
-        free = self.free_lists.setdefault(rounded, [])
-        if free:
-            address = free.pop()
-        else:  # A segment of its own for each: what an allocator does with them is not the point here.
-            address = self.next
-            total = 2 * MIB if rounded <= MIB else 20 * MIB
-            self.next += total
-            self.segments.append((address, total, rounded))
-            self.trace("segment_alloc", address, total, stack)
-        self.trace("alloc", address, size, stack)
-        self.live[address] = (size, rounded, stack)
-        return address
+        block, segment = self.allocator.malloc(size)
+        if segment:
+            self.trace("segment_alloc", segment[0], segment[1], stack)
+        self.trace("alloc", block["address"], size, stack)
+        self.live[block["address"]] = (size, stack)
+        return block["address"]
 
     def free(self, address):
-        size, rounded, stack = self.live.pop(address)
+        size, stack = self.live.pop(address)
         self.trace("free_requested", address, size, stack)
         self.trace("free_completed", address, size, stack)
-        self.free_lists[rounded].append(address)
+        self.allocator.free(address)
 
     def train(self, step):
         data = self.alloc(512 * KIB, frames(torch("to_device"), ("user/train.py", 60, "load")))
@@ -133,21 +166,19 @@ class Program:
                 self.free(last)
             self.free(flowing)
 
+    def block(self, block):
+        size, stack = self.live[block["address"]] if block["live"] else (0, [])
+        return {"address": block["address"], "size": block["size"], "requested_size": size,
+                "state": "active_allocated" if block["live"] else "inactive", "frames": stack}
+
     def snapshot(self):
         segments = []
-        for address, total, size in self.segments:
-            live = self.live.get(address)
-            blocks = [{"address": address, "size": size, "requested_size": live[0] if live else 0,
-                       "state": "active_allocated" if live else "inactive", "frames": live[2] if live else []}]
-            if not live:
-                blocks[0]["size"] = total
-            elif size < total:
-                blocks.append({"address": address + size, "size": total - size, "requested_size": 0, "state": "inactive",
-                               "frames": []})
-            used = size if live else 0
+        for address, total, small, blocks in self.allocator.segments:
+            used = sum(block["size"] for block in blocks if block["live"])
+            blocks = [self.block(block) for block in blocks]
             segments.append({"device": 0, "address": address, "total_size": total, "allocated_size": used,
-                             "active_size": used, "requested_size": live[0] if live else 0, "stream": 0,
-                             "segment_type": "small" if total == 2 * MIB else "large", "segment_pool_id": [0, 0],
+                             "active_size": used, "requested_size": sum(block["requested_size"] for block in blocks),
+                             "stream": 0, "segment_type": "small" if small else "large", "segment_pool_id": [0, 0],
                              "is_expandable": False, "frames": [], "blocks": blocks})
         return {"segments": segments, "device_traces": [self.events], "allocator_settings": {},
                 "external_annotations": self.annotations}

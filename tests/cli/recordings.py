@@ -158,6 +158,12 @@ class Replay(Verb):
                 self.assertIn(f"Model and recording agree: {events:,} events, 0 mismatches", self.cinch(file))
                 self.assertIs(self.document(file)["runs"][0]["matches_recording"], True)
 
+    def test_the_model_agrees_with_the_leaking_programs(self):
+        for name, events in (("none", 734), ("list", 746), ("graph", 599), ("cache", 768), ("hook", 752)):
+            with self.subTest(name):
+                text = self.cinch(str(RECORDED / f"leak_{name}.json.gz"))
+                self.assertIn(f"Model and recording agree: {events} events, 0 mismatches", text)
+
     def test_other_settings(self):
         document = self.document(STEP, "--alloc-conf", "expandable_segments:True", "--alloc-conf", "max_split_size_mb:200")
         self.assertEqual(document["schema"], "cinch.replay/1")

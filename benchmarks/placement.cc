@@ -3,8 +3,9 @@
 //   placement                                                 the instances, one line each
 //   placement FILE.csv [--capacity N] [--alignment N] [--time-limit SECONDS] [--no-offsets]
 //
-// A file gives one JSON document; exit code 0 if a validated placement fits the capacity (without one: exists), 3 if
-// none was found, 2 for bad input. placement_steps.py makes files of 100,000 buffers from a recorded training step.
+// The time limit is 10 s unless given. A file gives one JSON document; exit code 0 if a validated placement fits the
+// capacity (without one: exists), 3 if none was found, 2 for bad input. placement_steps.py makes files of 100,000
+// buffers from a recorded training step.
 
 #include "cinch/placement/placement.h"
 
@@ -23,11 +24,12 @@ namespace cinch::placement {
 namespace {
 constexpr int kBadInput = 2;
 constexpr int kDoesNotFit = 3;
+constexpr auto kDefaultLimit = std::chrono::seconds(10);
 constexpr auto kNoLimit = std::chrono::hours(24 * 365);
 
 struct Arguments {
   std::filesystem::path file;
-  Options options;
+  Options options{.time_limit = kDefaultLimit};
   bool print_offsets = true;
 };
 
@@ -120,7 +122,7 @@ int solve_instances() {
   bool all = true;
   for (const auto& file : files) {
     const std::string capacity = file.stem().extension().string().substr(1);
-    const Result result = solve(file, {.capacity = Bytes(std::stoll(capacity))});
+    const Result result = solve(file, {.capacity = Bytes(std::stoll(capacity)), .time_limit = kDefaultLimit});
     std::printf("%s  %3zu buffers in %s: %s, %.3f s\n", file.stem().stem().c_str(), result.buffers.size(),
                 capacity.c_str(), result.fits ? "placed and validated" : "NOT FOUND", result.seconds);
     all = all && result.fits;

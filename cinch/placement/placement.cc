@@ -18,6 +18,8 @@ using internal::Search;
 
 /// Beyond, nodes are too slow for a search to get anywhere.
 constexpr std::size_t kSearchableItems = 3000;
+/// After so many runs of the search, all strategies have had a turn, and runs get longer.
+constexpr std::int64_t kRunsPerRound = 14;
 /// Passes of the greedy half between two runs of the search.
 constexpr int kPassesPerRun = 8;
 
@@ -80,7 +82,7 @@ class Part {
     // One run in four seeks a height between, for targets that are out of reach.
     const std::int64_t between = run_ % 8 == 3 ? (height_ - target) / 2 : (height_ - target) / 8 * 7;
     const std::int64_t capacity = minimize && run_ % 4 == 3 ? target + between : target;
-    const auto nodes = static_cast<std::int64_t>(3 * problem_.items.size()) * (1 + run_ / 13);
+    const auto nodes = static_cast<std::int64_t>(3 * problem_.items.size()) * (1 + run_ / kRunsPerRound);
     switch (search_->run(capacity, internal::nth_strategy(run_++), nodes, budget, offsets_)) {
       case Search::Outcome::kFound:
         height_ = height_of(offsets_);

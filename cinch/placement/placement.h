@@ -54,7 +54,7 @@ struct Options {
   Bytes alignment{1};
   /// Wall-clock to stop at with the best found, looked at every few milliseconds of work; a greedy pass over all
   /// buffers is always finished.
-  std::chrono::milliseconds time_limit{10'000};
+  std::chrono::milliseconds time_limit{1000};
   /// The same in buffers placed, by search and heuristics together: for results that do not depend on the machine.
   std::int64_t step_limit = std::numeric_limits<std::int64_t>::max();
 };

@@ -52,6 +52,7 @@ std::vector<Buffer> cut_up(std::mt19937& random, std::size_t count, std::int64_t
     pieces.push_back(other);
   }
   std::vector<Buffer> buffers;
+  buffers.reserve(pieces.size());
   for (const Piece& piece : pieces) buffers.push_back({piece.lower, piece.upper, Bytes(piece.top - piece.bottom)});
   std::shuffle(buffers.begin(), buffers.end(), random);
   return buffers;
@@ -129,6 +130,7 @@ TEST(Placement, NothingNeedsNothing) {
   EXPECT_TRUE(placement.optimal());
   const std::vector<Buffer> nothings = {{0, 9, 0_B}, {5, 5, 8_B}};
   EXPECT_EQ(place(nothings).height, 0_B);
+  EXPECT_EQ(validate(nothings, place(nothings).offsets, 0_B), std::nullopt);
   EXPECT_EQ(live_load(nothings), 0_B);
 }
 

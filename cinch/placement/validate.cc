@@ -19,6 +19,7 @@ std::optional<std::string> outside(std::size_t index, const Buffer& buffer, Byte
   const std::string name = named(index, buffer, offset);
   if (buffer.size.count() < 0) return name + " has a negative size";
   if (buffer.upper < buffer.lower) return name + " ends before it begins";
+  if (buffer.upper == buffer.lower) return std::nullopt;  // Never live: needs no byte.
   if (offset.count() < 0) return name + " begins below the arena";
   if (buffer.size > capacity || offset > capacity - buffer.size) {
     return name + " ends above the capacity of " + std::to_string(capacity.count()) + " bytes";

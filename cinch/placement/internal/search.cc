@@ -38,16 +38,17 @@ Strategy nth_strategy(std::int64_t n) {
   using enum Strategy::ItemRule;
   using enum Strategy::SectionRule;
   // Those that solved most of a hundred instances come first, and far from one another.
-  static constexpr std::array<Strategy, 13> kStrategies = {{{kSize, kFewest, false},
+  static constexpr std::array<Strategy, 14> kStrategies = {{{kSize, kFewest, false},
+                                                            {kWidth, kFewest, true},
                                                             {kWidth, kBands, true},
-                                                            {kWidth, kFewest, false},
                                                             {kSize, kBands, false},
                                                             {kArea, kFewest, false},
+                                                            {kWidth, kFewest, false},
+                                                            {kSize, kFewest, true},
                                                             {kLoad, kFewest, false},
                                                             {kSize, kFailing, true},
                                                             {kWidth, kBands, false},
                                                             {kLoad, kBands, false},
-                                                            {kSize, kFewest, true},
                                                             {kArea, kBands, true},
                                                             {kWidth, kFailing, true},
                                                             {kLoad, kFewest, true}}};
@@ -66,6 +67,10 @@ Search::Search(const Problem& problem)
       unplaced_(problem.sections, 0),
       bound_(items_.size(), 0),
       placed_(items_.size(), 0),
+      words_((items_.size() + 63) / 64),
+      reasons_(items_.size() * words_, 0),
+      conflict_(words_, 0),
+      scratch_(words_, 0),
       queued_(problem.sections, 0),
       views_(problem.sections),
       failures_(problem.sections, 1),
@@ -98,7 +103,8 @@ Search::Outcome Search::run(std::int64_t capacity, const Strategy& strategy, std
   bool possible = true;
   for (std::size_t i = 0; i < items_.size(); ++i) {
     possible = possible && items_[i].size <= capacity &&
-               (next_equal_[i] < 0 || raise(next_equal_[i], bound_[i] + items_[i].size));
+               (next_equal_[i] < 0 ||
+                raise(next_equal_[i], bound_[i] + items_[i].size, reason_of(static_cast<std::int32_t>(i))));
   }
   possible = propagate() && possible;
   const Outcome outcome = possible ? solve({0, sections}) : Outcome::kRefuted;
@@ -139,7 +145,7 @@ void Search::rank_items(const Strategy& strategy) {
   for (std::size_t i = 0; i < order.size(); ++i) rank_[order[i]] = static_cast<std::int32_t>(i);
 }
 
-/// Places all that is unplaced in a range, or leaves everything as it was.
+/// Places all that is unplaced in a range, or leaves everything as it was; where refuted, with why in conflict_.
 Search::Outcome Search::solve(Range range) {
   const std::size_t entry = trail_.size();
   Fingerprint state{};
@@ -159,22 +165,45 @@ Search::Outcome Search::solve(Range range) {
       return Outcome::kFound;
     }
     range = parts.front();
-    if (failed_before(state)) break;
+    if (failed_before(state)) {
+      blame_bounds(range);
+      break;
+    }
     states.push_back(state);
     budget_->spend(1);
     if (--nodes_left_ < 0 || budget_->spent()) return leave(Outcome::kLimit);
 
     const std::int32_t item = choose(range);
-    const std::int64_t above = lowest_support(item);
     const std::size_t mark = trail_.size();
     if (place(item) && propagate()) {
       if (const Outcome outcome = solve(range); outcome != Outcome::kRefuted) return leave(outcome);
     }
     undo(mark);
-    if (above == kNever || !raise(item, above) || !propagate()) break;
+    if (!take(conflict_, item) || !raise_to_support(item) || !propagate()) break;
   }
   for (const Fingerprint& refuted : states) remember_failure(refuted);
   return leave(Outcome::kRefuted);
+}
+
+void Search::blame_bounds(Range range) {
+  std::fill(conflict_.begin(), conflict_.end(), 0);
+  for (std::int32_t section = range.first; section < range.last; ++section) {
+    for (const std::int32_t i : members_[section]) {
+      if (!placed_[i] && items_[i].first == section) unite(conflict_, reason_of(i));
+    }
+  }
+}
+
+void Search::unite(std::vector<Word>& set, const Word* other) const {
+  for (std::size_t word = 0; word < words_; ++word) set[word] |= other[word];
+}
+
+/// Whether the item was in the set.
+bool Search::take(std::vector<Word>& set, std::int32_t item) {
+  const Word bit = Word{1} << (item % 64);
+  const bool was = (set[item / 64] & bit) != 0;
+  set[item / 64] &= ~bit;
+  return was;
 }
 
 bool Search::failed_before(const Fingerprint& state) const { return failed_[state.low % failed_.size()] == state; }
@@ -183,19 +212,13 @@ void Search::remember_failure(const Fingerprint& state) { failed_[state.low % fa
 
 void Search::survey(Range range) {
   for (std::int32_t section = range.first; section < range.last; ++section) {
-    View view{kNever, kNever, kNever, -1, 0};
+    View view{kNever, kNever, 0};
     for (const std::int32_t i : members_[section]) {
       if (placed_[i]) continue;
-      const std::int64_t bound = bound_[i], end = bound + items_[i].size;
+      const std::int64_t bound = bound_[i];
       if (bound < view.floor) view.floor = bound, view.lowest = 0;
       if (bound == view.floor) ++view.lowest;
-      if (end < view.first_end) {
-        view.second_end = view.first_end;
-        view.first_end = end;
-        view.first_ender = i;
-      } else {
-        view.second_end = std::min(view.second_end, end);
-      }
+      view.first_end = std::min(view.first_end, bound + items_[i].size);
     }
     views_[section] = view;
   }
@@ -255,16 +278,6 @@ bool Search::nothing_fits_under(std::int32_t item) const {
   return true;
 }
 
-/// The lowest offset of an item that rests on an unplaced one, kNever if there is none.
-std::int64_t Search::lowest_support(std::int32_t item) const {
-  std::int64_t support = kNever;
-  for (std::int32_t section = items_[item].first; section < items_[item].last; ++section) {
-    const View& view = views_[section];
-    support = std::min(support, view.first_ender == item ? view.second_end : view.first_end);
-  }
-  return support;
-}
-
 /// At its bound, and all that is unplaced goes above. Whether that is within the capacity.
 bool Search::place(std::int32_t item) {
   placed_[item] = 1;
@@ -275,21 +288,51 @@ bool Search::place(std::int32_t item) {
     unplaced_[section] -= items_[item].size;
     queue(section);
     for (const std::int32_t i : members_[section]) {
-      if (!placed_[i] && possible) possible = raise(i, top);
+      if (placed_[i] || bound_[i] >= top || !possible) continue;
+      scratch_.assign(reason_of(i), reason_of(i) + words_);
+      add(scratch_, item);
+      possible = raise(i, top, scratch_.data());
     }
   }
   return possible;
 }
 
-bool Search::raise(std::int32_t item, std::int64_t bound) {
+/// False with a conflict: over the capacity.
+bool Search::raise(std::int32_t item, std::int64_t bound, const Word* reason) {
   for (; item >= 0 && bound > bound_[item]; item = next_equal_[item]) {
     trail_.push_back({item, bound_[item]});
+    trail_reasons_.insert(trail_reasons_.end(), reason_of(item), reason_of(item) + words_);
     bound_[item] = bound;
+    if (reason != reason_of(item)) std::copy(reason, reason + words_, reason_of(item));
     for (std::int32_t section = items_[item].first; section < items_[item].last; ++section) queue(section);
     bound += items_[item].size;
-    if (bound > capacity_) return false;
+    if (bound > capacity_) {
+      conflict_.assign(reason, reason + words_);
+      return false;
+    }
   }
   return true;
+}
+
+/// An item that does not lie at its bound, for the reasons in conflict_, rests on an unplaced one: so say the bounds of
+/// these, and the places of the others, at the same time.
+bool Search::raise_to_support(std::int32_t item) {
+  unite(conflict_, reason_of(item));
+  std::int64_t support = kNever;
+  for (std::int32_t section = items_[item].first; section < items_[item].last; ++section) {
+    for (const std::int32_t i : members_[section]) {
+      if (i == item || (items_[i].first != section && section != items_[item].first)) continue;
+      if (placed_[i]) {
+        add(conflict_, i);
+      } else {
+        unite(conflict_, reason_of(i));
+        support = std::min(support, bound_[i] + items_[i].size);
+      }
+    }
+  }
+  if (support == kNever) return false;
+  scratch_ = conflict_;
+  return raise(item, support, scratch_.data());
 }
 
 void Search::undo(std::size_t mark) {
@@ -297,6 +340,8 @@ void Search::undo(std::size_t mark) {
     const auto [item, bound] = trail_.back();
     if (bound != kPlaced) {
       bound_[item] = bound;
+      std::copy(trail_reasons_.end() - static_cast<std::ptrdiff_t>(words_), trail_reasons_.end(), reason_of(item));
+      trail_reasons_.resize(trail_reasons_.size() - words_);
       continue;
     }
     placed_[item] = 0;
@@ -329,12 +374,20 @@ bool Search::propagate() {
 bool Search::fits(std::int32_t section) {
   sort_again(members_[section], [&](std::int32_t i) { return bound_[i]; });
   std::int64_t end = 0, highest = 0;
-  for (const std::int32_t i : members_[section]) {
+  std::size_t busy = 0;  // The first member since which there is no gap.
+  for (std::size_t k = 0; k < members_[section].size(); ++k) {
+    const std::int32_t i = members_[section][k];
     if (placed_[i]) continue;
     highest = bound_[i];
+    if (highest > end) busy = k;
     end = std::max(end, highest) + items_[i].size;
+    if (end <= capacity_) continue;
+    std::fill(conflict_.begin(), conflict_.end(), 0);
+    for (; busy <= k; ++busy) {
+      if (const std::int32_t cause = members_[section][busy]; !placed_[cause]) unite(conflict_, reason_of(cause));
+    }
+    return false;
   }
-  if (end > capacity_) return false;
   if (!strategy_.not_first || highest + unplaced_[section] <= capacity_) return true;
   return raise_not_first(section);
 }
@@ -345,10 +398,12 @@ bool Search::raise_not_first(std::int32_t section) {
   const auto end_of = [&](std::int32_t i) { return bound_[i] + items_[i].size; };
   sort_again(by_end_[section], [&](std::int32_t i) { return -end_of(i); });
   ends_.clear();
+  enders_.clear();
   sums_.clear();
   for (const std::int32_t i : by_end_[section]) {
     if (placed_[i]) continue;
     ends_.push_back(end_of(i));
+    enders_.push_back(i);
     sums_.push_back(items_[i].size + (sums_.empty() ? 0 : sums_.back()));
   }
   for (auto member = members_[section].rbegin(); member != members_[section].rend(); ++member) {
@@ -359,8 +414,12 @@ bool Search::raise_not_first(std::int32_t section) {
     // A sum of items that end above this one lacks it; a longer sum contains it.
     auto overflow = std::upper_bound(sums_.begin(), sums_.end(), room - items_[i].size);
     if (ends_[overflow - sums_.begin()] <= end_of(i)) overflow = std::upper_bound(overflow, sums_.end(), room);
-    const std::int64_t end = ends_[overflow - sums_.begin()];
-    if (end > bound_[i] && !raise(i, end)) return false;
+    const auto last = overflow - sums_.begin();
+    const std::int64_t end = ends_[last];
+    if (end <= bound_[i]) continue;
+    scratch_.assign(reason_of(i), reason_of(i) + words_);
+    for (auto k = 0; k <= last; ++k) unite(scratch_, reason_of(enders_[k]));
+    if (!raise(i, end, scratch_.data())) return false;
   }
   return true;
 }

@@ -10,6 +10,8 @@
 //   * each section is a machine with release times: all that is unplaced must fit above its bounds ("section
 //   inference"),
 //     and an item that leaves no room for the others above itself lies on one of them ("not first");
+//   * every bound knows which placed items it follows from: what failed for reasons elsewhere is not tried again with
+//     another choice here (conflict-directed backjumping), as most choices concern other times;
 //   * what no unplaced item connects is solved apart; states that failed are remembered; equal items keep their order;
 //   * one bad first choice costs all, so runs are short, and each follows another strategy.
 
@@ -52,6 +54,8 @@ class Search {
               std::vector<std::int64_t>& offsets);
 
  private:
+  using Word = std::uint64_t;
+
   struct Range {
     std::int32_t first, last;
   };
@@ -64,26 +68,33 @@ class Search {
     std::uint64_t high, low;
     bool operator==(const Fingerprint&) const = default;
   };
-  /// A section as the last survey of it found it: of its unplaced items the lowest bound, how many have it, the lowest
-  /// end, whose it is, and the next lowest.
+  /// A section as the last survey found it: of its unplaced items the lowest bound, the lowest end, and how many have
+  /// that bound.
   struct View {
-    std::int64_t floor, first_end, second_end;
-    std::int32_t first_ender, lowest;
+    std::int64_t floor, first_end;
+    std::int32_t lowest;
   };
 
   void rank_items(const Strategy& strategy);
   Outcome solve(Range range);
   bool failed_before(const Fingerprint& state) const;
   void remember_failure(const Fingerprint& state);
+  void blame_bounds(Range range);
   void survey(Range range);
   std::vector<Range> split(Range range, Fingerprint& state) const;
   std::int32_t choose(Range range) const;
   std::int32_t best_at_bottom(std::int32_t section) const;
   bool nothing_fits_under(std::int32_t item) const;
-  std::int64_t lowest_support(std::int32_t item) const;
+
+  // Sets of placed items: a bit each.
+  Word* reason_of(std::int32_t item) { return &reasons_[static_cast<std::size_t>(item) * words_]; }
+  void unite(std::vector<Word>& set, const Word* other) const;
+  static void add(std::vector<Word>& set, std::int32_t item) { set[item / 64] |= Word{1} << (item % 64); }
+  static bool take(std::vector<Word>& set, std::int32_t item);
 
   bool place(std::int32_t item);
-  bool raise(std::int32_t item, std::int64_t bound);
+  bool raise(std::int32_t item, std::int64_t bound, const Word* reason);
+  bool raise_to_support(std::int32_t item);
   void undo(std::size_t mark);
   void queue(std::int32_t section);
   bool propagate();
@@ -98,13 +109,19 @@ class Search {
 
   std::vector<std::int64_t> bound_;  ///< Of an unplaced item; the offset of a placed one.
   std::vector<char> placed_;
+  std::size_t words_;           ///< Of a set of items.
+  std::vector<Word> reasons_;   ///< By item, the placed items that its bound follows from.
+  std::vector<Word> conflict_;  ///< The placed items that the last failure follows from.
+  std::vector<Word> scratch_;
   std::vector<Change> trail_;
+  std::vector<Word> trail_reasons_;  ///< Before each change of a bound.
   std::vector<std::int32_t> queue_;
   std::vector<char> queued_;
   std::vector<View> views_;
   std::vector<double> failures_;  ///< By section, from 1.
   std::vector<Fingerprint> failed_;
-  std::vector<std::int64_t> ends_, sums_;  ///< Scratch of raise_not_first().
+  std::vector<std::int64_t> ends_, sums_;  ///< Scratch of raise_not_first(), as is enders_.
+  std::vector<std::int32_t> enders_;
 
   // Of the current run.
   std::int64_t capacity_ = 0;

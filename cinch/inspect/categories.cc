@@ -27,7 +27,24 @@ constexpr std::array<Row, kKindCount> kRows = {{{trace::Category::kParameter, "p
                                                 {trace::Category::kActivation, "recomputed activations"},
                                                 {trace::Category::kTemporary, "cuBLAS workspaces"},
                                                 {trace::Category::kTemporary, "cuDNN workspaces"},
-                                                {trace::Category::kTemporary, "communication"}}};
+                                                {trace::Category::kTemporary, "communication"},
+                                                {trace::Category::kUnknown, "leaked"}}};
+
+/// Whether any allocation of the recording has a stack that says something: those of the blocks in a snapshot's state
+/// may, though its history has none.
+class StackedEvents final : public trace::Sink {
+ public:
+  explicit StackedEvents(const trace::StackTable& stacks) : reader_(stacks) {}
+  void on_event(const trace::Event& event) override {
+    if (any_ || event.before || event.action != trace::Action::kAlloc) return;
+    any_ = reader_.says_something(event.stack);
+  }
+  bool any() const { return any_; }
+
+ private:
+  internal::StackReader reader_;
+  bool any_ = false;
+};
 }  // namespace
 
 trace::Category category_of(Kind kind) { return kRows[static_cast<std::size_t>(kind)].category; }
@@ -42,7 +59,9 @@ const PhaseRun& Kinds::phase_at(std::size_t event) const {
 Kinds categorize(const snapshot::Snapshot& snapshot, const snapshot::Device& device) {
   std::string optimizer;
   auto steps = internal::optimizer_intervals(snapshot, optimizer);
-  internal::Categorizer categorizer(snapshot.stacks(), std::move(steps), device.first_event > 0);
+  StackedEvents stacked(snapshot.stacks());
+  snapshot.play(device, stacked);
+  internal::Categorizer categorizer(snapshot.stacks(), std::move(steps), device.first_event > 0, stacked.any());
   snapshot.play(device, categorizer);
   Kinds kinds = categorizer.finish();
   kinds.optimizer = std::move(optimizer);

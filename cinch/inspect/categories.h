@@ -30,9 +30,10 @@ enum class Kind : std::uint8_t {
   kRecomputed,       ///< By activation checkpointing, until backward has used it: activation.
   kCublasWorkspace,  ///< One for each thread that uses the library, and stream: temporary.
   kCudnnWorkspace,   ///< Temporary.
-  kCommunication     ///< Made by torch.distributed or NCCL outside a bucket: temporary.
+  kCommunication,    ///< Made by torch.distributed or NCCL outside a bucket: temporary.
+  kLeaked            ///< Made where a program leaks, and never freed: unknown. By inspect() alone.
 };
-inline constexpr int kKindCount = 15;
+inline constexpr int kKindCount = 16;
 
 trace::Category category_of(Kind kind);
 /// "parameters", "cuBLAS workspaces", "autocast weight copies".

@@ -7,9 +7,11 @@
 #include "cinch/allocator/replay.h"
 #include "cinch/core/text.h"
 #include "cinch/inspect/internal/findings.h"
+#include "cinch/inspect/internal/leaked.h"
 #include "cinch/inspect/internal/live_builder.h"
 #include "cinch/inspect/internal/out_of_memory.h"
 #include "cinch/inspect/internal/passes.h"
+#include "cinch/inspect/internal/remedies.h"
 #include "cinch/inspect/words.h"
 
 namespace cinch::inspect {
@@ -77,6 +79,12 @@ void name_holders(Fragmentation& parts, const Words& words) {
   }
 }
 
+bool has_phase(const Kinds& kinds, std::initializer_list<trace::Phase> phases) {
+  return std::any_of(kinds.phases.begin(), kinds.phases.end(), [&](const PhaseRun& run) {
+    return std::find(phases.begin(), phases.end(), run.phase) != phases.end();
+  });
+}
+
 void add_failure(Inspection& result, const internal::Failure& failure, const Words& words,
                  const allocator::Settings& settings, const Moments::Moment& moment) {
   OutOfMemory oom;
@@ -84,14 +92,21 @@ void add_failure(Inspection& result, const internal::Failure& failure, const Wor
   if (!moment.segments.empty()) oom.waste = fragmentation(moment.segments, settings, moment.stream);
   internal::explain(oom, failure, words.snapshot, words.device, settings, moment, words.kinds);
   name_holders(oom.waste, words);
+  // Of what a recording that ended in the failure would have gone on to need nothing is known.
+  if (!oom.recorded) oom.short_at_peak = std::max(result.peak.bytes - oom.capacity, Bytes(0));
+  Bytes room;
+  for (const Tensor& tensor : oom.make_room) room += tensor.bytes;
+  if (room < oom.short_at_peak) oom.make_room.clear();
   internal::describe(result, oom);
+  if (!oom.any_setting_helps) {
+    const auto kind_of = [&](trace::AllocationId id) { return words.kinds.of[static_cast<std::size_t>(id)]; };
+    internal::Reductions reductions(kind_of, oom.recorded ? failure.event : words.device.events,
+                                    has_phase(words.kinds, {trace::Phase::kBackward, trace::Phase::kOptimizer}),
+                                    result.leaks.bytes_per_step);
+    words.snapshot.play(words.device, reductions);
+    internal::advise(result, oom, reductions);
+  }
   result.oom = std::move(oom);
-}
-
-bool has_phase(const Kinds& kinds, std::initializer_list<trace::Phase> phases) {
-  return std::any_of(kinds.phases.begin(), kinds.phases.end(), [&](const PhaseRun& run) {
-    return std::find(phases.begin(), phases.end(), run.phase) != phases.end();
-  });
 }
 
 /// Of a program that trains a pattern is within a step, where it is the model's layers that repeat: of whole steps
@@ -114,17 +129,20 @@ std::vector<CurvePoint> shifted(std::vector<CurvePoint> curve, std::size_t by) {
 
 Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& device, const Options& options) {
   const allocator::Settings settings = allocator::recorded_settings(snapshot.settings());
-  const Kinds kinds = categorize(snapshot, device);
+  Kinds kinds = categorize(snapshot, device);
+  Inspection result;
+  add_leaks(result, find_leaks(snapshot, device, kinds, options.capacity), kinds);
+  internal::mark_leaked(snapshot, device, result.leaks, kinds);
   Meter meter(&kinds, device.events, options.curve_points, options.capacity);
   snapshot.play(device, meter);
   Meter::Totals totals = meter.take();
 
-  Inspection result;
   result.device = device.index;
   result.device_name = "GPU " + std::to_string(device.index);
   result.events = totals.events;
   result.first_event = device.first_event;
   result.left_out = device.left_out;
+  result.has_history = totals.events > 0 || device.first_event > 0;
   result.alloc_conf = snapshot.settings().alloc_conf;
   result.optimizer = kinds.optimizer;
   result.optimizer_steps = kinds.optimizer_steps;
@@ -134,7 +152,9 @@ Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& d
   result.best_possible = totals.rounded_peak;
   result.curve = shifted(std::move(totals.curve), device.first_event);
 
-  const auto failure = internal::find_failure(snapshot, device, settings, totals, options.capacity);
+  const auto failure =
+      result.has_history ? internal::find_failure(snapshot, device, settings, totals, options.capacity, result.retries)
+                         : std::nullopt;
   const std::size_t last = totals.events > 0 ? totals.events - 1 : 0;
   std::vector<std::size_t> wanted = {totals.peak_event, last};
   if (failure) wanted.push_back(failure->event);
@@ -150,10 +170,9 @@ Inspection inspect(const snapshot::Snapshot& snapshot, const snapshot::Device& d
   result.at_end = fragmentation(device.end, settings);
   name_holders(result.at_peak, words);
   name_holders(result.at_end, words);
-  add_leaks(result, find_leaks(snapshot, device, kinds, options.capacity), kinds);
   if (failure) {
     add_failure(result, *failure, words, settings, moments.at(failure->event));
-  } else {
+  } else if (result.has_history) {
     result.fits_capacity = options.capacity;
   }
   result.findings = internal::findings(result);

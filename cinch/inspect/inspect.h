@@ -56,6 +56,14 @@ struct Tensor {
   std::string path;
 };
 
+/// A way to need less, and what it would leave.
+struct Remedy {
+  std::string name;   ///< "offloaded state with bf16 parameters and gradients".
+  Bytes leaves;       ///< Highest sum of live tensors then, of all that was recorded (of a recorded failure, up to it).
+  bool fits = false;  ///< That is little enough.
+  bool at_best = false;  ///< `leaves` counts no activations at all.
+};
+
 /// An allocation that failed, or would have on a card of another size.
 struct OutOfMemory {
   bool recorded = false;  ///< False: would have, at `capacity`.
@@ -64,21 +72,25 @@ struct OutOfMemory {
   Bytes asked;            ///< As requested (as rounded, where it was recorded).
   Bytes free;             ///< On the device, not reserved.
   Bytes reserved;
-  Bytes largest_free_block;  ///< Of the pool and stream that was asked.
-  Bytes short_by;            ///< What tensors alone need beyond `capacity`; 0 if their sum would have fitted.
-  Live live;                 ///< Then; for a card of another size the asked tensor included.
-  Fragmentation waste;       ///< Then.
-  std::string headline;      ///< A sentence: "Would run out in backward, event 12,630 of 19,342, asking 100 MiB."
-  std::string verdict;       ///< A sentence: whether a setting could have helped, by arithmetic or by trying.
-  std::string to_fit;        ///< A sentence: what to do.
-  std::string why;           ///< A sentence: why no block served.
+  Bytes largest_free_block;      ///< Of the pool and stream that was asked.
+  Bytes short_by;                ///< What tensors alone need beyond `capacity`; 0 if their sum would have fitted.
+  Live live;                     ///< Then; for a card of another size the asked tensor included.
+  Fragmentation waste;           ///< Then.
+  std::string headline;          ///< A sentence: "Would run out in backward, event 12,630 of 19,342, asking 100 MiB."
+  std::string verdict;           ///< A sentence: whether a setting could have helped, by arithmetic or by trying.
+  std::string to_fit;            ///< A sentence: what to do.
+  std::vector<Remedy> remedies;  ///< What that comes to, if no setting helps.
+  std::string why;               ///< A sentence: why no block served.
   /// Under the recorded settings it would have failed here already: fragmentation. Only where tensors alone are too
   /// much later on, which `event` is.
   std::optional<std::size_t> already_at;
   bool any_setting_helps = false;
   std::string setting;                 ///< That helps: PYTORCH_CUDA_ALLOC_CONF.
   std::optional<Bytes> setting_needs;  ///< Peak reserved under it.
-  std::vector<Tensor> make_room;       ///< The smallest set without which it would have been served.
+  /// The smallest set without which it would have been served; empty where the recording would not fit without it
+  /// either, since more comes later.
+  std::vector<Tensor> make_room;
+  Bytes short_at_peak;  ///< What tensors alone need beyond `capacity` at the recording's peak; 0 if recorded.
 };
 
 /// A plain sentence about it, what it is worth in bytes and what to do ("" if there is nothing to do).
@@ -105,6 +117,7 @@ struct Inspection {
   std::size_t events = 0;       ///< Inspected,
   std::size_t first_event = 0;  ///< beginning with this one of the recording.
   std::size_t left_out = 0;     ///< Events that contradict those before them.
+  bool has_history = true;      ///< False: no event was recorded, and only the state at the dump is known.
   std::string alloc_conf;       ///< As recorded.
   std::string optimizer;        ///< "AdamW"; "" if nothing names it.
   std::uint32_t optimizer_steps = 0;
@@ -117,11 +130,12 @@ struct Inspection {
   Bytes best_possible;  ///< No allocator needs less: the live-load bound, requests rounded to 512 B.
   std::vector<CurvePoint> curve;
   Leaks leaks;
-  /// In a recording of nothing but forwards: what grows with every turn of what repeats in it, most first. Activations
+  /// In a recording of nothing but forwards: what grows with each repetition in it, most first. Activations
   /// if that is a model's layers, a leak if it is a loop of inference.
   std::vector<Leak> growing;
   std::optional<OutOfMemory> oom;      ///< The first recorded, or where it would run out at Options::capacity.
   std::optional<Bytes> fits_capacity;  ///< The capacity that was asked about, if nothing would run out there.
+  std::int64_t retries = 0;            ///< There: how often PyTorch must give cached segments back to go on.
   std::vector<Finding> findings;       ///< Most important first.
 };
 

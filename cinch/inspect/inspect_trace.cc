@@ -7,6 +7,7 @@
 #include "cinch/inspect/internal/findings.h"
 #include "cinch/inspect/internal/live_builder.h"
 #include "cinch/inspect/internal/out_of_memory.h"
+#include "cinch/inspect/internal/remedies.h"
 
 namespace cinch::inspect {
 namespace {
@@ -115,7 +116,19 @@ Inspection inspect(const trace::Trace& trace, const Options& options) {
   if (options.capacity) {
     result.oom = over(trace, timeline, *options.capacity, options.paths);
     if (result.oom) {
-      internal::describe(result, *result.oom);
+      OutOfMemory& oom = *result.oom;
+      oom.short_at_peak = std::max(result.peak.bytes - oom.capacity, Bytes(0));
+      Bytes room;
+      for (const Tensor& tensor : oom.make_room) room += tensor.bytes;
+      if (room < oom.short_at_peak) oom.make_room.clear();
+      internal::describe(result, oom);
+      const bool trains = std::any_of(trace.events().begin(), trace.events().end(), [](const trace::Event& event) {
+        return event.phase == trace::Phase::kBackward || event.phase == trace::Phase::kOptimizer;
+      });
+      internal::Reductions reductions([&](trace::AllocationId id) { return kind_of(trace.allocation(id).category); },
+                                      trace.events().size(), trains, result.leaks.bytes_per_step);
+      trace.replay(reductions);
+      internal::advise(result, oom, reductions);
     } else {
       result.fits_capacity = options.capacity;
     }

@@ -42,8 +42,8 @@ std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, st
   return intervals;
 }
 
-Categorizer::Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps, bool window)
-    : reader_(stacks), steps_(std::move(steps)), lifetimes_only_(reader_.empty()), window_(window) {
+Categorizer::Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps, bool window, bool stacked)
+    : reader_(stacks), steps_(std::move(steps)), lifetimes_only_(!stacked), window_(window) {
   kinds_.by_stacks = !lifetimes_only_;
   kinds_.phases.push_back({0, Phase::kOther, 1});
 }

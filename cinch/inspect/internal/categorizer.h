@@ -25,8 +25,8 @@ std::vector<Interval> optimizer_intervals(const snapshot::Snapshot& snapshot, st
 
 class Categorizer final : public trace::Sink {
  public:
-  /// `window`: the recording began earlier.
-  Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps, bool window);
+  /// `window`: the recording began earlier. `stacked`: its allocations have stacks; without, lifetimes must do.
+  Categorizer(const trace::StackTable& stacks, std::vector<Interval> steps, bool window, bool stacked);
   void on_event(const trace::Event& event) override;
   /// After the last event.
   Kinds finish();

@@ -36,26 +36,12 @@ Bytes kind_bytes(const Live& live, Kind kind) {
   return {};
 }
 
-std::string optimizer_name(const Inspection& seen) { return seen.optimizer.empty() ? "the optimizer" : seen.optimizer; }
-
-/// What must shrink for so much to fit. Looks at what stays from step to step first.
-std::string to_fit(const Inspection& seen, Bytes capacity) {
-  const auto& peak = seen.peak.categories;
-  const Bytes parameters = peak[Category::kParameter], gradients = peak[Category::kGradient],
-              state = peak[Category::kOptimizerState],
-              activations = peak[Category::kActivation] + peak[Category::kTemporary];
-  const std::string begin = "To fit " + size_words(capacity) + ": ";
-  if (parameters > capacity) return begin + "the parameters alone are too much: lower precision, sharding or offload.";
-  if (state > Bytes(0) && parameters + gradients + state > capacity) {
-    return begin + optimizer_name(seen) + " itself must go (offload or 8-bit state, parameters in bf16, or LoRA).";
-  }
-  if (parameters + gradients > capacity) return begin + "fewer trained parameters (LoRA), or parameters in bf16.";
-  if (activations > Bytes(0)) {
-    return begin +
-           fmt::format("activation checkpointing or a smaller batch: activations and temporaries are {} at the peak.",
-                       size_words(activations));
-  }
-  return begin + "less must live at the peak.";
+Finding no_history(const Inspection& seen) {
+  return {fmt::format("No history in this snapshot: only the state at the dump is known, {} in {} tensors. No peak, no "
+                      "leak, nothing about a card of another size.",
+                      exact_and_words(seen.peak.bytes), with_thousands(static_cast<std::int64_t>(seen.peak.tensors))),
+          seen.peak.bytes,
+          "Call torch.cuda.memory._record_memory_history() at the program's start, before what is to be seen."};
 }
 
 Finding peak(const Inspection& seen) {
@@ -71,12 +57,24 @@ Finding peak(const Inspection& seen) {
   }
   text += ".";
   std::string action;
+  const bool trains =
+      kind_bytes(live, Kind::kGradient) > Bytes(0) || seen.optimizer_steps > 0 || live.phase == trace::Phase::kBackward;
   if (live.categories[Category::kActivation] * 3 > live.bytes) {
-    action = "Activation checkpointing, or a smaller batch.";
+    action = trains ? "Activation checkpointing, or a smaller batch."
+                    : "A smaller batch; torch.no_grad() if no backward follows.";
   } else if (live.categories[Category::kOptimizerState] * 3 > live.bytes) {
     action = "8-bit or offloaded optimizer state, or fewer trained parameters (LoRA).";
   }
   return {text, live.bytes, action};
+}
+
+Finding fits(const Inspection& seen) {
+  std::string text = "Fits " + size_words(*seen.fits_capacity);
+  if (seen.retries > 0) {
+    text += fmt::format("; PyTorch must return cached memory {} (slow)",
+                        seen.retries == 1 ? "once" : with_thousands(seen.retries) + " times");
+  }
+  return {text + ".", seen.peak.bytes, ""};
 }
 
 /// The temporaries of an optimizer that is no fused kernel.
@@ -106,14 +104,19 @@ std::string pinned_by(const Fragmentation& parts) {
                      size_words(first.total), first.blocks, first.blocks == 1 ? "" : "s");
 }
 
-void waste(const Inspection& seen, std::vector<Finding>& found) {
+void reserved(const Inspection& seen, std::vector<Finding>& found) {
   const Fragmentation& parts = seen.at_end;
   const Bytes lost = parts.wasted();
-  found.push_back({fmt::format("Reserved at the end: {}, of which tensors asked for {} and {} is no tensor's.",
-                               exact(parts.reserved), exact(parts.requested), size_words(lost)),
-                   lost, ""});
+  found.push_back(
+      {fmt::format("Reserved at the {}: {}, of which tensors asked for {} and {} belong to no tensor.",
+                   seen.has_history ? "end" : "dump", exact(parts.reserved), exact(parts.requested), size_words(lost)),
+       lost, ""});
+}
+
+void waste(const Inspection& seen, std::vector<Finding>& found) {
+  const Fragmentation& parts = seen.at_end;
   waste_part(found, parts, parts.cached_segments,
-             fmt::format("of that lie in {} whole cached segments: no need, PyTorch returns them before it fails.",
+             fmt::format("at the end lie in {} whole cached segments: PyTorch returns them before it fails.",
                          with_thousands(static_cast<std::int64_t>(parts.cached_segment_count))),
              "torch.cuda.empty_cache() returns them earlier, should another program want them.");
   waste_part(found, parts, parts.stranded,
@@ -131,14 +134,19 @@ void waste(const Inspection& seen, std::vector<Finding>& found) {
              "Synchronise that stream, or free earlier on it.");
 }
 
-void best_possible(const Inspection& seen, std::vector<Finding>& found) {
-  const Bytes more = seen.peak_reserved - seen.best_possible;
-  if (!seen.has_segments || more <= Bytes(0)) return;
+/// What another setting could save. Cached segments are none of it: whoever needs them gets them.
+void could_be_saved(const Inspection& seen, std::vector<Finding>& found) {
+  const Fragmentation& parts = seen.at_peak;
+  const Bytes lost = parts.stranded + parts.unsplittable + parts.rounding;
+  if (lost <= Bytes(0)) return;
+  std::string text = fmt::format(
+      "At the peak {} are lost to fragmentation and rounding, which another setting may save", size_words(lost));
+  text += parts.cached_segments > Bytes(0) ? fmt::format("; {} of cached segments are not, PyTorch can return them.",
+                                                         size_words(parts.cached_segments))
+                                           : ".";
   found.push_back(
-      {fmt::format("The best allocator could do with {}: {} less than the {} that were reserved at most.",
-                   size_words(seen.best_possible), size_words(more), size_words(seen.peak_reserved)),
-       more,
-       worth_saying(more, seen.peak_reserved) ? "cinch replay --grid finds the setting that comes nearest." : ""});
+      {text, lost,
+       worth_saying(lost, parts.reserved) ? "cinch replay --grid finds the setting that comes nearest." : ""});
 }
 
 void leaks(const Inspection& seen, std::vector<Finding>& found) {
@@ -156,7 +164,7 @@ void leaks(const Inspection& seen, std::vector<Finding>& found) {
                          "that; keep loss.item()."
                        : "Drop what holds it: a list (append x.item() or x.detach().cpu()), a hook, a cache.";
   // A pattern may be a step, or what repeats within one.
-  const std::string turn = leaks.source == PeriodSource::kPattern   ? "turn of what repeats"
+  const std::string turn = leaks.source == PeriodSource::kPattern   ? "repetition"
                            : leaks.source == PeriodSource::kForward ? "forward pass"
                                                                     : "step";
   if (leaks.steps_until_full && *leaks.steps_until_full > 0) {
@@ -175,11 +183,18 @@ void growing(const Inspection& seen, std::vector<Finding>& found) {
     turn += leak.bytes_per_step;
     held += leak.held;
   }
+  const std::size_t paths = seen.growing.size();
+  const std::string& most = seen.growing.front().path;
   found.push_back(
-      {fmt::format("Every turn of what repeats here keeps {} more, {} by the end: activations, if these are a "
-                   "model's layers and a backward follows; a leak, if it is a loop.",
-                   size_words(turn), size_words(held)),
-       held, "In a loop without backward: torch.no_grad(), or drop what holds the outputs."});
+      {fmt::format("LEAK? {} more live after every repetition, {} by the end: {}{}.", size_words(turn),
+                   size_words(held),
+                   paths == 1 ? ""
+                              : fmt::format("{} call paths, of which most, {}, ", paths,
+                                            size_words(seen.growing.front().bytes_per_step)),
+                   most),
+       held,
+       "A leak, if it is a loop without backward: torch.no_grad(), or drop what holds the outputs. Activations, if "
+       "these are a model's layers and a backward follows."});
 }
 
 void what_could_be_smaller(const Inspection& seen, std::vector<Finding>& found) {
@@ -194,10 +209,11 @@ void what_could_be_smaller(const Inspection& seen, std::vector<Finding>& found) 
       "CUBLAS_WORKSPACE_CONFIG=:4096:8 makes them smaller.");
   say(Kind::kGradientBucket, "at the peak are gradient buckets beside the gradients.",
       "DistributedDataParallel(gradient_as_bucket_view=True) makes them one.");
-  const Bytes unknown = live.categories[Category::kUnknown];
+  const Bytes unknown = kind_bytes(live, Kind::kUnknown);
   if (worth_saying(unknown, live.bytes)) {
     found.push_back(
-        {size_words(unknown) + " at the peak is of unknown use: the recording has no stack that tells.", unknown,
+        {size_words(unknown) + (seen.has_history ? " at the peak" : "") + " is of unknown use: no stack tells.",
+         unknown,
          "Record with torch.cuda.memory._record_memory_history(stacks=\"all\") from the start of the program."});
   }
 }
@@ -210,7 +226,6 @@ void describe(const Inspection& seen, OutOfMemory& oom) {
                              event_words(oom.event, events_in_recording(seen)), size_words(oom.asked));
   if (oom.asked == Bytes(0))
     oom.headline = "Would have run out before the recording begins: what lives at its start is too much.";
-  oom.to_fit = to_fit(seen, oom.capacity);
   if (oom.short_by > Bytes(0)) {
     oom.verdict = fmt::format("NO ALLOCATOR SETTING HELPS: tensors alone need {}, {} over {}.",
                               exact(oom.capacity + oom.short_by), size_words(oom.short_by), size_words(oom.capacity));
@@ -230,19 +245,22 @@ std::vector<Finding> findings(const Inspection& seen) {
     const OutOfMemory& oom = *seen.oom;
     found.push_back({oom.headline + " " + oom.verdict, oom.short_by > Bytes(0) ? oom.short_by : oom.asked, oom.to_fit});
   }
-  if (seen.fits_capacity) {
-    found.push_back({fmt::format("Would not run out on {}: {} are reserved at most if nothing is given back before.",
-                                 size_words(*seen.fits_capacity), size_words(seen.peak_reserved)),
-                     seen.peak_reserved, ""});
-  }
+  if (seen.fits_capacity) found.push_back(fits(seen));
   leaks(seen, found);
-  found.push_back(peak(seen));
+  growing(seen, found);
+  // Of a card of another size the report says what comes after, and what is reserved at the end, with the verdict.
+  const bool told = seen.oom && !seen.oom->recorded;
+  if (!seen.has_history) {
+    found.push_back(no_history(seen));
+  } else if (!told) {
+    found.push_back(peak(seen));
+  }
   optimizer_temporaries(seen, found);
   if (seen.has_segments) {
+    if (!told) reserved(seen, found);
     waste(seen, found);
-    best_possible(seen, found);
+    if (seen.has_history) could_be_saved(seen, found);
   }
-  growing(seen, found);
   what_could_be_smaller(seen, found);
   if (seen.left_out > 0) {
     found.push_back(

@@ -8,9 +8,10 @@ namespace cinch::inspect::internal {
 namespace {
 
 constexpr std::array<Kind, kKindCount> kOrder = {
-    Kind::kParameter,      Kind::kFrozen,        Kind::kGradient,     Kind::kGradientBucket, Kind::kOptimizerState,
-    Kind::kActivation,     Kind::kRecomputed,    Kind::kAutocastCopy, Kind::kTemporary,      Kind::kCublasWorkspace,
-    Kind::kCudnnWorkspace, Kind::kCommunication, Kind::kBuffer,       Kind::kInput,          Kind::kUnknown};
+    Kind::kParameter,      Kind::kFrozen,          Kind::kGradient,       Kind::kGradientBucket,
+    Kind::kOptimizerState, Kind::kActivation,      Kind::kRecomputed,     Kind::kAutocastCopy,
+    Kind::kTemporary,      Kind::kCublasWorkspace, Kind::kCudnnWorkspace, Kind::kCommunication,
+    Kind::kBuffer,         Kind::kInput,           Kind::kLeaked,         Kind::kUnknown};
 }  // namespace
 
 std::span<const Kind> kinds_in_order() { return kOrder; }

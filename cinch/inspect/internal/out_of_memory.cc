@@ -185,7 +185,7 @@ std::optional<Room> emptied(std::vector<const trace::Segment*> segments, Bytes n
 
 std::optional<Failure> find_failure(const snapshot::Snapshot& snapshot, const snapshot::Device& device,
                                     const allocator::Settings& settings, const Meter::Totals& totals,
-                                    std::optional<Bytes> capacity) {
+                                    std::optional<Bytes> capacity, std::int64_t& retries) {
   if (!capacity) return recorded_failure(totals);
   const allocator::WhatIf run = allocator::what_if(snapshot, device, machine_of(settings, *capacity));
   Failure failure;
@@ -197,6 +197,7 @@ std::optional<Failure> find_failure(const snapshot::Snapshot& snapshot, const sn
     if (run.failure && run.failure->event < device.first_event + failure.event) failure.already_at = run.failure->event;
     return failure;
   }
+  retries = run.alloc_retries;
   if (!run.failure) return std::nullopt;
   failure.event = run.failure->event - device.first_event;
   failure.asked = run.failure->asked;

@@ -18,10 +18,11 @@ struct Failure {
   bool tensors_alone = false;  ///< Too much without any waste.
 };
 
-/// The first recorded failure; else where the recording would run out at `capacity`. Nothing if it would not.
+/// The first recorded failure; else where the recording would run out at `capacity`. Nothing if it would not: then
+/// `retries` says how often cached segments must be given back there for it to go on.
 std::optional<Failure> find_failure(const snapshot::Snapshot& snapshot, const snapshot::Device& device,
                                     const allocator::Settings& settings, const Meter::Totals& totals,
-                                    std::optional<Bytes> capacity);
+                                    std::optional<Bytes> capacity, std::int64_t& retries);
 
 /// Fills in all but `live` and `waste`, which the caller has set.
 void explain(OutOfMemory& oom, const Failure& failure, const snapshot::Snapshot& snapshot,

@@ -147,6 +147,15 @@ std::uint32_t StackReader::function_bits(trace::NameId function) {
   return bits;
 }
 
+bool StackReader::says_something(trace::StackId stack) const {
+  const auto says = [&](const trace::Frame& frame) {
+    const std::string_view file = stacks_.names()[frame.file], function = stacks_.names()[frame.function];
+    return (!file.empty() && file != "??") || (!function.empty() && function != "??");
+  };
+  const auto frames = stacks_[stack];
+  return std::any_of(frames.begin(), frames.end(), says);
+}
+
 const StackFacts& StackReader::operator[](trace::StackId stack) {
   Entry& entry = facts_[static_cast<std::size_t>(stack)];
   if (!entry.known) entry = {true, read(stack)};

@@ -34,8 +34,8 @@ class StackReader {
  public:
   explicit StackReader(const trace::StackTable& stacks) : stacks_(stacks), facts_(stacks.size()) {}
   const StackFacts& operator[](trace::StackId stack);
-  /// True if there are no stacks but the empty one.
-  bool empty() const { return stacks_.size() <= 1; }
+  /// True if it has a frame with a file or a function.
+  bool says_something(trace::StackId stack) const;
 
  private:
   struct Entry {

@@ -12,6 +12,7 @@
 #include "cinch/report/internal/chart.h"
 #include "cinch/report/internal/format.h"
 #include "cinch/report/internal/page.h"
+#include "cinch/report/internal/path_rows.h"
 #include "cinch/report/internal/waste.h"
 
 namespace cinch::report {
@@ -25,6 +26,7 @@ using internal::section;
 using internal::Unit;
 
 constexpr std::size_t kPaths = 32;   // Rows of call paths,
+constexpr std::size_t kFrames = 3;   // frames of each,
 constexpr std::size_t kPinned = 12;  // of pinned segments.
 
 std::string number(std::size_t count) { return with_thousands(static_cast<std::int64_t>(count)); }
@@ -64,13 +66,12 @@ std::string paths_table(const Live& live) {
       "<table><tr><th>what</th><th>where it was made</th><th class=\"n\">tensors</th><th class=\"n\">largest</th>"
       "<th class=\"n\">{}</th><th class=\"n\">share</th></tr>",
       unit.name);
-  for (std::size_t i = 0; i < std::min(live.paths.size(), kPaths); ++i) {
-    const Live::Path& path = live.paths[i];
-    const bool nothing = path.before && path.path.op.empty() && path.path.frames.empty();
-    const std::string where = nothing ? "(before the recording)" : inspect::to_string(path.path, 3);
-    html += "<tr><td>" + kind_name(path.kind) + "</td><td class=\"code\">" + escape(where) + "</td>" +
-            figure(number(path.tensors)) + figure(size_words(path.largest)) +
-            figure(internal::in_unit(path.bytes, unit)) + figure(internal::share(path.bytes, live.bytes)) + "</tr>";
+  const std::vector<internal::PathRow> rows = internal::path_rows(live, kFrames);
+  for (std::size_t i = 0; i < std::min(rows.size(), kPaths); ++i) {
+    const internal::PathRow& row = rows[i];
+    html += "<tr><td>" + kind_name(row.kind) + "</td><td class=\"code\">" + escape(row.where) + "</td>" +
+            figure(number(row.tensors)) + figure(size_words(row.largest)) + figure(internal::in_unit(row.bytes, unit)) +
+            figure(internal::share(row.bytes, live.bytes)) + "</tr>";
   }
   return html + "</table>";
 }
@@ -194,6 +195,15 @@ std::string verdict(const Inspection& seen) {
 
 std::string out_of_memory(const inspect::OutOfMemory& oom) {
   std::string html = section("Live at that moment", oom.why, kinds_table(oom.live));
+  if (!oom.remedies.empty()) {
+    std::string ways = "<table><tr><th>with</th><th class=\"n\">lives at most, bytes</th><th></th></tr>";
+    for (const inspect::Remedy& remedy : oom.remedies) {
+      ways += "<tr>" + cell(remedy.name + (remedy.at_best ? ", at best" : "")) +
+              figure(with_thousands(remedy.leaves.count())) +
+              cell(remedy.fits ? "fits" : size_words(remedy.leaves - oom.capacity) + " over") + "</tr>";
+    }
+    html += section("What would fit", "bf16 is counted as half: so it is of what is float32 now.", ways + "</table>");
+  }
   if (oom.make_room.empty()) return html;
   std::string rows = "<table><tr><th>what</th><th>where it was made</th><th class=\"n\">bytes</th></tr>";
   for (const inspect::Tensor& tensor : oom.make_room) {
@@ -247,8 +257,8 @@ std::string html(const Inspected& inspected) {
   body += section("Findings", "", findings_table(seen));
   body += memory(seen);
   if (seen.oom) body += out_of_memory(*seen.oom);
-  body += section("At the peak", seen.peak.where, kinds_table(seen.peak));
-  body += section("At the peak, by call path", "Largest first.", paths_table(seen.peak));
+  body += section(seen.has_history ? "At the peak" : "At the dump", seen.peak.where, kinds_table(seen.peak));
+  body += section("By call path", "Largest first.", paths_table(seen.peak));
   if (seen.has_segments) {
     body += section("Reserved memory", "The bar shows the peak. The parts sum to what is reserved.",
                     waste_bar(seen.at_peak) + waste_table(seen.at_peak, seen.at_end));

@@ -121,6 +121,13 @@ ordered_json out_of_memory(const inspect::OutOfMemory& oom) {
   for (const inspect::Tensor& tensor : oom.make_room) {
     tensors.push_back({{"bytes", tensor.bytes.count()}, {"kind", name_of(tensor.kind)}, {"path", tensor.path}});
   }
+  ordered_json remedies = ordered_json::array();
+  for (const inspect::Remedy& remedy : oom.remedies) {
+    remedies.push_back({{"name", remedy.name},
+                        {"leaves_bytes", remedy.leaves.count()},
+                        {"fits", remedy.fits},
+                        {"at_best", remedy.at_best}});
+  }
   return {{"recorded", oom.recorded},
           {"event", oom.event},
           {"asked_bytes", oom.asked.count()},
@@ -136,6 +143,8 @@ ordered_json out_of_memory(const inspect::OutOfMemory& oom) {
           {"headline", oom.headline},
           {"verdict", oom.verdict},
           {"why", oom.why},
+          {"short_at_peak_bytes", oom.short_at_peak.count()},
+          {"remedies", std::move(remedies)},
           {"make_room", std::move(tensors)},
           {"live", live(oom.live)},
           {"fragmentation", waste(oom.waste)}};
@@ -176,7 +185,9 @@ std::string json(const Inspected& inspected) {
   document["leaked_bytes_per_step"] = seen.leaks.bytes_per_step.count();
   document["steps_until_full"] = or_null(seen.leaks.steps_until_full);
   document["oom"] = seen.oom ? out_of_memory(*seen.oom) : ordered_json(nullptr);
+  document["has_history"] = seen.has_history;
   document["fits_capacity_bytes"] = or_null(seen.fits_capacity);
+  document["retries"] = seen.retries;
   if (inspected.devices) {
     document["devices"] = ordered_json::array();
     for (const inspect::Rank& rank : inspected.devices->all) document["devices"].push_back(rank_object(rank));

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cinch/report/internal/path_rows.h"
+
 namespace cinch::report {
 namespace {
 
@@ -115,6 +117,58 @@ To fit 595 MiB: activation checkpointing.
 * The peak is high.
     → Make it lower.
 )"));
+}
+
+TEST(InspectionText, SaysWhatEachRemedyLeaves) {
+  Inspected inspected = sample_oom();
+  inspect::OutOfMemory& oom = *inspected.inspection.oom;
+  oom.make_room.clear();
+  oom.short_at_peak = 5_MiB;
+  oom.remedies = {{"offloaded state", 597_MiB, false, false}, {"a smaller batch", 300_MiB, true, true}};
+  EXPECT_THAT(text(inspected), HasSubstr(R"(To fit 595 MiB: activation checkpointing.
+  Now short by 5 MiB at the peak.
+  offloaded state leaves 597 MiB: 2 MiB over
+  a smaller batch at best leaves 300 MiB: fits
+)"));
+  const json document = json::parse(report::json(inspected));
+  EXPECT_EQ(document["oom"]["short_at_peak_bytes"], 5 << 20);
+  EXPECT_EQ(document["oom"]["remedies"][0]["leaves_bytes"], 597 << 20);
+}
+
+TEST(InspectionText, KeepsColumnsApart) {
+  Inspected inspected = sample();
+  Live& live = inspected.inspection.peak;
+  live.bytes = Bytes(1'140'892'688);
+  live.kinds = {{Kind::kTemporary, live.bytes, 0_B, 24, 0, ""}};
+  const std::string out = text(inspected);
+  EXPECT_THAT(out, HasSubstr("At the peak                        bytes      MiB   tensors\n"
+                             "  temporary                1,140,892,688  1,088.0        24\n"));
+}
+
+TEST(InspectionText, KeepsHoldersOfASegmentWhole) {
+  Inspected inspected = sample();
+  auto& holders = inspected.inspection.at_end.pinned[0].holders;
+  holders = {{0, 1_MiB, {}, std::string(80, 'a')}, {0, 2_MiB, {}, std::string(80, 'b')}};
+  inspected.inspection.at_end.pinned[0].blocks = 5;
+  EXPECT_THAT(text(inspected), HasSubstr("  1 MiB " + std::string(80, 'a') + "; 4 more\n"));
+}
+
+TEST(PathRows, CanBeToldApartOrAreOne) {
+  Live live;
+  const auto path = [&](const char* third, Bytes bytes) {
+    live.paths.push_back(
+        {{"einsum", {"a.py:1 f", "b.py:2 g", "c.py:3 h", third}}, Kind::kActivation, bytes, bytes, 1, false});
+  };
+  path("d.py:4 i", 5_B);
+  path("d.py:5 j", 7_B);
+  path("d.py:5 j", 4_B);
+  const auto rows = internal::path_rows(live, 2);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].where, "einsum, a.py:1 f < b.py:2 g < … < d.py:5 j");
+  EXPECT_EQ(rows[0].bytes, 11_B);
+  EXPECT_EQ(rows[0].largest, 7_B);
+  EXPECT_EQ(rows[0].paths, 2U);
+  EXPECT_EQ(rows[1].where, "einsum, a.py:1 f < b.py:2 g < … < d.py:4 i");
 }
 
 TEST(InspectionText, WithoutOneBeginsWithTheFindings) {

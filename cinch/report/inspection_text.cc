@@ -9,6 +9,7 @@
 #include "cinch/inspect/words.h"
 #include "cinch/report/inspection.h"
 #include "cinch/report/internal/format.h"
+#include "cinch/report/internal/path_rows.h"
 #include "cinch/report/internal/waste.h"
 
 namespace cinch::report {
@@ -21,6 +22,8 @@ using inspect::size_words;
 using internal::one_line;
 
 constexpr std::size_t kPaths = 12;      // Rows of call paths,
+constexpr std::size_t kFrames = 2;      // frames of each,
+constexpr std::size_t kHolders = 110;   // columns of what keeps a segment,
 constexpr std::size_t kPinned = 5;      // of pinned segments,
 constexpr std::size_t kMakeRoom = 5;    // of tensors that must go,
 constexpr std::size_t kTermsALine = 3;  // of a sum.
@@ -52,6 +55,10 @@ class Page {
 std::vector<Live::OfKind> rows_of(const Live& live, bool merged, std::string& merged_name) {
   std::vector<Live::OfKind> rows;
   std::size_t parts = 0;
+  const bool all_pass = std::none_of(live.kinds.begin(), live.kinds.end(), [](const Live::OfKind& row) {
+    return row.kind == Kind::kActivation || row.kind == Kind::kRecomputed;
+  });
+  if (all_pass) merged = false;  // Temporaries alone keep their name.
   for (const Live::OfKind& row : live.kinds) {
     const bool passing = row.kind == Kind::kActivation || row.kind == Kind::kRecomputed || row.kind == Kind::kTemporary;
     const auto same =
@@ -72,36 +79,35 @@ std::vector<Live::OfKind> rows_of(const Live& live, bool merged, std::string& me
 void kinds_table(Page& page, const std::string& title, const Live& live, bool merged,
                  std::string_view total_note = "") {
   const internal::Unit unit = internal::unit_for(live.bytes);
-  page.head(fmt::format("{:<24}{:>16}{:>7}{:>10}", title, "bytes", unit.name, "tensors"));
+  const std::size_t width = std::max<std::size_t>(7, internal::in_unit(live.bytes, unit).size() + 2);
+  page.head(fmt::format("{:<24}{:>16}{:>{}}{:>10}", title, "bytes", unit.name, width, "tensors"));
   std::string merged_name;
   for (const Live::OfKind& row : rows_of(live, merged, merged_name)) {
     const std::string name = merged && row.kind == Kind::kActivation ? merged_name : std::string(name_of(row.kind));
-    page.line("  {:<22}{:>16}{:>7}{:>10}  {}", one_line(name, 22), with_thousands(row.bytes.count()),
-              internal::in_unit(row.bytes, unit), number(row.tensors), row.note);
+    page.line("  {:<22}{:>16}{:>{}}{:>10}  {}", one_line(name, 22), with_thousands(row.bytes.count()),
+              internal::in_unit(row.bytes, unit), width, number(row.tensors), row.note);
   }
-  page.line("  {:<22}{:>16}{:>7}{:>10}  {}", "total", with_thousands(live.bytes.count()),
-            internal::in_unit(live.bytes, unit), number(live.tensors), total_note);
+  page.line("  {:<22}{:>16}{:>{}}{:>10}  {}", "total", with_thousands(live.bytes.count()),
+            internal::in_unit(live.bytes, unit), width, number(live.tensors), total_note);
 }
 
 void paths_table(Page& page, const Live& live) {
   const internal::Unit unit = internal::unit_for(live.bytes);
   page.blank();
   page.head(fmt::format("{:>9} {:>8}  {:<26} {}", unit.name, "tensors", "of them, by call path", "where"));
-  std::size_t shown = 0;
+  const std::vector<internal::PathRow> rows = internal::path_rows(live, kFrames);
   Bytes rest = live.more_bytes;
-  for (const Live::Path& path : live.paths) {
-    if (shown == kPaths) {
-      rest += path.bytes;
+  std::size_t more = live.more_paths;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const internal::PathRow& row = rows[i];
+    if (i >= kPaths) {
+      rest += row.bytes;
+      more += row.paths;
       continue;
     }
-    ++shown;
-    const std::string where = path.before && path.path.op.empty() && path.path.frames.empty()
-                                  ? "(before the recording)"
-                                  : inspect::to_string(path.path, 2);
-    page.line("{:>9} {:>8}  {:<26} {}", internal::in_unit(path.bytes, unit), number(path.tensors),
-              inspect::name_of(path.kind), one_line(where, 110));
+    page.line("{:>9} {:>8}  {:<26} {}", internal::in_unit(row.bytes, unit), number(row.tensors),
+              inspect::name_of(row.kind), one_line(row.where, 160));
   }
-  const std::size_t more = live.paths.size() - shown + live.more_paths;
   if (more > 0) page.line("{:>9} {:>8}  in {} more: --json has them", internal::in_unit(rest, unit), "", number(more));
 }
 
@@ -156,6 +162,18 @@ void make_room(Page& page, const inspect::OutOfMemory& oom) {
   page.blank();
 }
 
+void remedies(Page& page, const inspect::OutOfMemory& oom) {
+  if (oom.short_at_peak > Bytes(0)) page.line("  Now short by {} at the peak.", size_words(oom.short_at_peak));
+  for (const inspect::Remedy& remedy : oom.remedies) {
+    page.line("  {} {}leaves {}: {}", remedy.name, remedy.at_best ? "at best " : "", size_words(remedy.leaves),
+              remedy.fits ? "fits" : size_words(remedy.leaves - oom.capacity) + " over");
+  }
+  const bool halved = std::any_of(oom.remedies.begin(), oom.remedies.end(), [](const inspect::Remedy& remedy) {
+    return remedy.name.find("bf16") != std::string::npos;
+  });
+  if (halved) page.line("  (bf16 is counted as half: so it is of what is float32 now.)");
+}
+
 void out_of_memory(Page& page, const Inspection& seen, const inspect::OutOfMemory& oom) {
   page.line("{}", oom.headline);
   page.verdict(oom.verdict, oom.any_setting_helps);
@@ -173,6 +191,7 @@ void out_of_memory(Page& page, const Inspection& seen, const inspect::OutOfMemor
     if (seen.has_segments) sum(page, "  reserved at end", seen.at_end);
   }
   page.line("{}", oom.to_fit);
+  remedies(page, oom);
   if (!seen.has_segments) return;
   page.line("{} is what {}.", size_words(oom.capacity),
             oom.recorded ? "was reserved and what the card had free: contexts and other programs not in it"
@@ -189,19 +208,28 @@ void findings(Page& page, const Inspection& seen) {
   }
 }
 
+/// As many as a line holds, each in full.
+std::string holders_of(const inspect::PinnedSegment& segment) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& holder : segment.holders) {
+    const std::string one = size_words(holder.requested) + (holder.path.empty() ? "" : " " + one_line(holder.path));
+    if (shown > 0 && text.size() + one.size() > kHolders) break;
+    text += (shown++ > 0 ? "; " : "") + one;
+  }
+  if (shown < segment.blocks) text += fmt::format("; {} more", number(segment.blocks - shown));
+  return text;
+}
+
 void pinned_table(Page& page, const inspect::Fragmentation& parts) {
   if (parts.pinned.empty()) return;
   page.blank();
   page.head(fmt::format("{:>12}{:>12}{:>8}  {}", "free", "of segment", "blocks", "kept by (smallest first)"));
   for (std::size_t i = 0; i < std::min(parts.pinned.size(), kPinned); ++i) {
     const inspect::PinnedSegment& segment = parts.pinned[i];
-    std::string holders;
-    for (const auto& holder : segment.holders) {
-      if (!holders.empty()) holders += "; ";
-      holders += size_words(holder.requested) + (holder.path.empty() ? "" : " " + holder.path);
-    }
+    const std::string holders = holders_of(segment);
     page.line("{:>12}{:>12}{:>8}  {}", size_words(segment.free), size_words(segment.total), number(segment.blocks),
-              one_line(holders, 110));
+              holders);
   }
 }
 
@@ -241,12 +269,15 @@ std::string text(const Inspected& inspected, bool colour) {
   }
   findings(page, seen);
   page.blank();
-  kinds_table(page, "At the peak", seen.peak, false);
+  // A recording mostly ends in the failure at its peak: that table has been shown.
+  const bool told = seen.oom && seen.oom->live.bytes == seen.peak.bytes && seen.oom->event == seen.peak.event;
+  if (!told) kinds_table(page, seen.has_history ? "At the peak" : "At the dump", seen.peak, false);
   paths_table(page, seen.peak);
   if (seen.has_segments) {
     page.blank();
-    if (!seen.oom || seen.oom->recorded) sum(page, "Reserved at the end", seen.at_end);
-    sum(page, "Reserved at the peak", seen.at_peak);
+    if (!seen.oom || seen.oom->recorded)
+      sum(page, seen.has_history ? "Reserved at the end" : "Reserved at the dump", seen.at_end);
+    if (seen.peak.event != seen.end.event) sum(page, "Reserved at the peak", seen.at_peak);
     pinned_table(page, seen.at_end);
   }
   leaks_table(page, seen.leaks);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -91,6 +93,12 @@ report::Inspected inspect_snapshot(const snapshot::Snapshot& snapshot, const Ins
     throw UsageError(options.source + " holds no segment and no event of any GPU",
                      "Record with torch.cuda.memory._record_memory_history(), then _dump_snapshot().");
   }
+  const bool history = std::any_of(snapshot.devices().begin(), snapshot.devices().end(),
+                                   [](const auto& device) { return device.events > 0 || device.first_event > 0; });
+  if (question.options.capacity && !history) {
+    throw UsageError(options.source + " has no history: where it would run out, --capacity, cannot be said",
+                     "Call torch.cuda.memory._record_memory_history() at the program's start, then dump again.");
+  }
   report::Inspected result;
   const inspect::Ranks ranks = inspect::ranks_of(snapshot, options.source);
   const snapshot::Device& device = busiest(snapshot, ranks);
@@ -145,13 +153,14 @@ ExitCode show_folder(const InspectOptions& options, Stage& stage) {
   return kDone;
 }
 
-ExitCode show_text(const InspectOptions& options, const inspect::OomReport& report, Stage& stage) {
-  refuse_flags(options, "standard input is the text of an error");
+ExitCode show_text(const InspectOptions& options, const inspect::OomReport& report, const std::string& name,
+                   Stage& stage) {
+  refuse_flags(options, name + " is the text of an error");
   const report::Environment environment{libtorch_version(), "cuda", 0};
   stage = Stage::kWorking;
-  if (!options.html.empty()) write_file(options.html, report::html(report, environment, "standard input"));
+  if (!options.html.empty()) write_file(options.html, report::html(report, environment, name));
   print(options.json
-            ? report::json(report, environment, "standard input")
+            ? report::json(report, environment, name)
             : report::text(report, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + options.html + "\n"));
   return kDone;
 }
@@ -162,24 +171,48 @@ bool is_binary(std::string_view bytes) {
   return std::any_of(kBegins.begin(), kBegins.end(), [&](std::string_view begin) { return bytes.starts_with(begin); });
 }
 
+bool perhaps_json(std::string_view bytes) {
+  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
+  return begin != std::string::npos && (bytes[begin] == '{' || bytes[begin] == '[');
+}
+
+/// The error in a text; nothing if these bytes are, or may be, a recording.
+std::optional<inspect::OomReport> error_in(std::string_view bytes, const std::string& name) {
+  if (is_binary(bytes)) return std::nullopt;
+  try {
+    return inspect::parse_oom_text(bytes, name);
+  } catch (const DataError&) {
+    if (!perhaps_json(bytes)) throw;
+  }
+  return std::nullopt;
+}
+
 ExitCode show_standard_input(const InspectOptions& options, const Question& question, Stage& stage) {
   const std::string bytes = read_file("/dev/stdin", kStandardInput);
   if (bytes.starts_with("CINCHTRC"))
     throw UsageError("a trace of cinch's cannot come from standard input", "Give its file's name.");
-  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
-  const bool perhaps_json = begin != std::string::npos && (bytes[begin] == '{' || bytes[begin] == '[');
-  std::optional<inspect::OomReport> report;
-  if (!is_binary(bytes)) {
-    try {
-      report = inspect::parse_oom_text(bytes);
-    } catch (const DataError&) {
-      if (!perhaps_json) throw;
-    }
+  if (const auto report = error_in(bytes, "standard input")) {
+    return show_text(options, *report, "standard input", stage);
   }
-  if (report) return show_text(options, *report, stage);
   const auto snapshot = snapshot::Snapshot::parse(bytes, "standard input", question.window);
   stage = Stage::kWorking;
   return show(options, inspect_snapshot(snapshot, options, question));
+}
+
+/// Text has no control characters but those of terminals, and a recording in JSON begins with a brace or bracket that
+/// a log line's does not: "[rank0]: …".
+bool looks_like_text(const std::string& source) {
+  std::ifstream file(source, std::ios::binary);
+  std::string begin(4096, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  const auto control = [](unsigned char c) { return c < ' ' && c != '\n' && c != '\t' && c != '\r' && c != '\x1b'; };
+  if (begin.empty() || is_binary(begin) || std::any_of(begin.begin(), begin.end(), control)) return false;
+  const std::size_t first = begin.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || begin[first] == '{') return false;
+  const std::size_t next = begin.find_first_not_of(" \t\r\n", first + 1);
+  return begin[first] != '[' ||
+         (next != std::string::npos && std::isalpha(static_cast<unsigned char>(begin[next])) != 0);
 }
 }  // namespace
 
@@ -187,12 +220,11 @@ Run add_inspect(CLI::App& program) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* verb =
       program.add_subcommand("inspect", "What made the peak? What leaks? What is wasted? Could a setting help?");
-  verb->add_option(
-          "source", options->source,
-          "A PyTorch memory snapshot, a trace of cinch's, a folder of snapshots (one a rank), or - for an error's "
-          "text or a snapshot on standard input")
+  verb->add_option("source", options->source,
+                   "A PyTorch memory snapshot, a trace of cinch's, a folder of snapshots (one a rank), the text of an "
+                   "out-of-memory error, or - for a snapshot or text on standard input")
       ->required()
-      ->type_name("SNAPSHOT|TRACE|DIR|-");
+      ->type_name("SNAPSHOT|TRACE|TEXT|DIR|-");
   verb->add_option(
           "--capacity", options->capacity,
           "Where would it have run out on a smaller card? What the process may reserve there: the card less its "
@@ -212,6 +244,10 @@ Run add_inspect(CLI::App& program) {
       report::Inspected result = inspect_trace(*options, question);
       stage = Stage::kWorking;
       return show(*options, std::move(result));
+    }
+    if (looks_like_text(options->source)) {
+      const auto report = inspect::parse_oom_text(read_file(options->source), options->source);
+      return show_text(*options, report, options->source, stage);
     }
     const auto snapshot = snapshot::Snapshot::open(options->source, question.window);
     stage = Stage::kWorking;

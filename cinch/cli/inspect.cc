@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -199,8 +198,8 @@ ExitCode show_standard_input(const InspectOptions& options, const Question& ques
   return show(options, inspect_snapshot(snapshot, options, question));
 }
 
-/// Text has no control characters but those of terminals, and a recording in JSON begins with a brace or bracket that
-/// a log line's does not: "[rank0]: …".
+/// Text has no control characters but those of terminals. A recording in JSON begins with a brace, or with a bracket
+/// and a brace; a line of a log with neither: "[rank0]: …".
 bool looks_like_text(const std::string& source) {
   std::ifstream file(source, std::ios::binary);
   std::string begin(4096, '\0');
@@ -211,8 +210,7 @@ bool looks_like_text(const std::string& source) {
   const std::size_t first = begin.find_first_not_of(" \t\r\n");
   if (first == std::string::npos || begin[first] == '{') return false;
   const std::size_t next = begin.find_first_not_of(" \t\r\n", first + 1);
-  return begin[first] != '[' ||
-         (next != std::string::npos && std::isalpha(static_cast<unsigned char>(begin[next])) != 0);
+  return begin[first] != '[' || (next != std::string::npos && begin[next] != '{' && begin[next] != ']');
 }
 }  // namespace
 

@@ -181,7 +181,7 @@ std::string memory(const Inspection& seen) {
   const std::string note = seen.first_event > 0 ? "Requested bytes, by category; the time axis begins at event " +
                                                       number(seen.first_event) + "."
                                                 : "Requested bytes, by category.";
-  return section("Memory over time", note,
+  return section("Memory over time", seen.leaks.found.empty() ? note : note + " What leaks is counted as unknown.",
                  internal::legend(all) + internal::memory_chart(curve, limit, nullptr, "capacity"));
 }
 

@@ -111,7 +111,8 @@ void paths_table(Page& page, const Live& live) {
   if (more > 0) page.line("{:>9} {:>8}  in {} more: --json has them", internal::in_unit(rest, unit), "", number(more));
 }
 
-void sum(Page& page, const std::string& begin, const inspect::Fragmentation& parts) {
+/// `explain`: for the first sum of a page.
+void sum(Page& page, const std::string& begin, const inspect::Fragmentation& parts, bool explain = true) {
   page.line("{} {} =", begin, internal::exact(parts.reserved));
   const std::vector<std::string> terms = internal::waste_terms(parts);
   for (std::size_t i = 0; i < terms.size(); i += kTermsALine) {
@@ -119,7 +120,7 @@ void sum(Page& page, const std::string& begin, const inspect::Fragmentation& par
     for (std::size_t j = i; j < std::min(i + kTermsALine, terms.size()); ++j) line += (j > i ? " + " : "") + terms[j];
     page.line("    {}", line);
   }
-  if (parts.cached_segments > Bytes(0)) {
+  if (explain && parts.cached_segments > Bytes(0)) {
     page.line("  The cached segments are no need: PyTorch returns them before it fails.");
   }
 }
@@ -277,7 +278,7 @@ std::string text(const Inspected& inspected, bool colour) {
     page.blank();
     if (!seen.oom || seen.oom->recorded)
       sum(page, seen.has_history ? "Reserved at the end" : "Reserved at the dump", seen.at_end);
-    if (seen.peak.event != seen.end.event) sum(page, "Reserved at the peak", seen.at_peak);
+    if (seen.peak.event != seen.end.event) sum(page, "Reserved at the peak", seen.at_peak, false);
     pinned_table(page, seen.at_end);
   }
   leaks_table(page, seen.leaks);

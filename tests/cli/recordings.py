@@ -173,7 +173,7 @@ class Inspect(Verb):
     def test_standard_input(self):
         self.assertIn("NO ALLOCATOR SETTING HELPS: even with no fragmentation it is 0.70 GiB short",
                       self.cinch("-", stdin=ERROR.encode()))
-        for name, text in (("error.txt", ERROR), ("log", "step 3\n" + ERROR)):
+        for name, text in (("error.txt", ERROR), ("log", "[2026-12-01 12:00:00] step 3\n" + ERROR)):
             (self.folder / name).write_text(text)
             self.assertIn("NO ALLOCATOR SETTING HELPS", self.cinch(str(self.folder / name)))
         (self.folder / "log").write_text("all is well\n")

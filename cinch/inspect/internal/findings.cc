@@ -111,14 +111,14 @@ void reserved(const Inspection& seen, std::vector<Finding>& found) {
       {fmt::format("Reserved at the {}: {}, of which tensors asked for {} and {} belong to no tensor.",
                    seen.has_history ? "end" : "dump", exact(parts.reserved), exact(parts.requested), size_words(lost)),
        lost, ""});
+  waste_part(found, parts, parts.cached_segments,
+             fmt::format("of that lie in {} whole cached segments: PyTorch returns them before it fails.",
+                         with_thousands(static_cast<std::int64_t>(parts.cached_segment_count))),
+             "torch.cuda.empty_cache() returns them earlier, should another program want them.");
 }
 
 void waste(const Inspection& seen, std::vector<Finding>& found) {
   const Fragmentation& parts = seen.at_end;
-  waste_part(found, parts, parts.cached_segments,
-             fmt::format("at the end lie in {} whole cached segments: PyTorch returns them before it fails.",
-                         with_thousands(static_cast<std::int64_t>(parts.cached_segment_count))),
-             "torch.cuda.empty_cache() returns them earlier, should another program want them.");
   waste_part(found, parts, parts.stranded,
              fmt::format("lie free in {} blocks of segments in which something lives{}.",
                          with_thousands(static_cast<std::int64_t>(parts.stranded_blocks)), pinned_by(parts)),

@@ -129,7 +129,7 @@ void advise(const Inspection& seen, OutOfMemory& oom, const Reductions& reductio
   const std::string begin = "To fit " + size_words(oom.capacity) + ": ";
   oom.remedies.clear();
   std::vector<std::uint32_t> enough = reductions.enough(target);
-  if (enough.size() > 0 && enough.front() == kNoLeak) {
+  if (!enough.empty() && enough.front() == kNoLeak) {
     oom.remedies.push_back(remedy(kNoLeak));
     const std::string where = seen.leaks.found.empty() ? "" : " (" + seen.leaks.found.front().path + ")";
     oom.to_fit = begin + "the leak must go" + where + ".";

@@ -16,15 +16,21 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(cinch_options INTERFACE -Wno-restrict)     # g++ 12 warns falsely of "text" + std::string
 endif()
 
-# Layer B shares one precompiled header.
+# cinch_pch(NAME HEADER LINK...): a precompiled header, and what a file needs to include it.
+function(cinch_pch name header)
+  file(WRITE ${CMAKE_BINARY_DIR}/${name}.cc "")
+  add_library(${name} STATIC ${CMAKE_BINARY_DIR}/${name}.cc)
+  target_link_libraries(${name} PRIVATE cinch_options ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${header})
+endfunction()
+cinch_pch(cinch_std_pch std_pch.h nlohmann_json::nlohmann_json tomlplusplus::tomlplusplus fmt::fmt Threads::Threads)
+if(CINCH_TORCH)
+  cinch_pch(cinch_torch_pch torch_pch.h cinch::torch)
+endif()
+
+# Layer B shares one precompiled header; the libraries of layer A another.
 function(cinch_precompile target)
-  if(NOT TARGET cinch_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/cinch_pch.cc "")
-    add_library(cinch_pch STATIC ${CMAKE_BINARY_DIR}/cinch_pch.cc)
-    target_link_libraries(cinch_pch PRIVATE cinch_options cinch::torch)
-    target_precompile_headers(cinch_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/torch_pch.h)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM cinch_pch)
+  target_precompile_headers(${target} REUSE_FROM cinch_torch_pch)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")  # CMake would give it -fPIE, and GCC takes no precompiled header made with -fPIC for that.
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -80,6 +86,7 @@ function(cinch_folder name)
   else()
     target_link_libraries(cinch_${name} PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> tomlplusplus::tomlplusplus
                                                 fmt::fmt Threads::Threads)
+    target_precompile_headers(cinch_${name} REUSE_FROM cinch_std_pch)
   endif()
   if(tests AND CINCH_TESTS)
     if(ARG_TORCH)

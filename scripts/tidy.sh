@@ -22,7 +22,7 @@ fi
 # The compile commands, without g++'s precompiled header, which clang cannot read.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-sed -E "s|-include [^ ]*cmake_pch\\.hxx|-include $PWD/cmake/torch_pch.h|; s/-fpch-preprocess|-Winvalid-pch//g" \
+sed -E "s|-include [^ ]*cinch_std_pch\\.dir/cmake_pch\\.hxx||; s|-include [^ ]*cmake_pch\\.hxx|-include $PWD/cmake/torch_pch.h|; s/-fpch-preprocess|-Winvalid-pch//g" \
   "$build/compile_commands.json" >"$scratch/compile_commands.json"
 
 started=$SECONDS checked=0

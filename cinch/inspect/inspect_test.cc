@@ -368,6 +368,14 @@ TEST(ALoopWithoutOptimizer, ThatKeepsMoreAndMoreIsCalledALeakPerhaps) {
   const Inspection seen = inspected(snapshot);
   EXPECT_THAT(seen.findings[0].text, AllOf(StartsWith("LEAK? 4 MiB more live after every repetition"),
                                            HasSubstr(": clone, user/serve.py:12 answer.")));
+  // On a smaller card that is what to look at first, not the batch.
+  const Inspection smaller = inspected(snapshot, {.capacity = 60_MiB});
+  ASSERT_TRUE(smaller.oom);
+  EXPECT_EQ(smaller.oom->to_fit,
+            "To fit 60 MiB: what grows must go, if it is a leak (clone, user/serve.py:12 answer).");
+  ASSERT_THAT(smaller.oom->remedies, SizeIs(1));
+  EXPECT_LE(smaller.oom->remedies[0].leaves, 60_MiB);
+  EXPECT_GE(smaller.oom->remedies[0].leaves, 40_MiB);  // Before the recording 20, a repetition's 16 and 4.
 }
 
 TEST(Leaked, TensorsHaveAKindOfTheirOwn) {

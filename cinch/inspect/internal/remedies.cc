@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,16 @@ std::string joined(const std::vector<Remedy>& remedies) {
     text += (i == 0 ? "" : i + 1 == remedies.size() ? ", or " : ", ") + remedies[i].name;
   }
   return text;
+}
+
+/// In a loop without backward: what would live at most if nothing but one repetition's part of what grows did. Nothing
+/// if nothing grows, or that is not enough.
+std::optional<Remedy> without_growth(const Inspection& seen, const Reductions& reductions, Bytes target) {
+  if (seen.growing.empty()) return std::nullopt;
+  Bytes leaves = reductions.highest(0);
+  for (const Leak& leak : seen.growing) leaves -= leak.held - std::min(leak.bytes_per_step, leak.held);
+  if (leaves > target) return std::nullopt;
+  return Remedy{"ending that growth", leaves, true, false};
 }
 }  // namespace
 
@@ -133,6 +144,11 @@ void advise(const Inspection& seen, OutOfMemory& oom, const Reductions& reductio
     oom.remedies.push_back(remedy(kNoLeak));
     const std::string where = seen.leaks.found.empty() ? "" : " (" + seen.leaks.found.front().path + ")";
     oom.to_fit = begin + "the leak must go" + where + ".";
+    return;
+  }
+  if (const auto remedy_of_growth = without_growth(seen, reductions, target)) {
+    oom.remedies.push_back(*remedy_of_growth);
+    oom.to_fit = begin + "what grows must go, if it is a leak (" + seen.growing.front().path + ").";
     return;
   }
   const bool optimizer = state > Bytes(0) && parameters <= oom.capacity && stays > oom.capacity;

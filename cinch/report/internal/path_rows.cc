@@ -52,6 +52,7 @@ std::vector<PathRow> path_rows(const Live& live, std::size_t frames) {
     }
   }
   std::vector<PathRow> result;
+  result.reserve(rows.size());
   for (const auto& [key, row] : rows) result.push_back(row);
   std::stable_sort(result.begin(), result.end(),
                    [](const PathRow& left, const PathRow& right) { return left.bytes > right.bytes; });

@@ -197,6 +197,18 @@ std::optional<Printed> room_of(const OomError& error) {
   return std::nullopt;
 }
 
+/// Held on the card by what the message does not name.
+std::optional<Printed> elsewhere_of(const OomError& error) {
+  if (!error.capacity || !error.free || !error.allocated || !error.unallocated) return std::nullopt;
+  const auto larger = [](const Printed& a, const Printed& b) { return a.bytes < b.bytes ? b : a; };
+  const Printed reserved = sum(*error.allocated, *error.unallocated);
+  Printed named = error.this_process ? larger(reserved, *error.this_process) : reserved;
+  for (const OomError::Process& process : error.processes) {
+    named = process.perhaps_this ? larger(named, process.in_use) : sum(named, process.in_use);
+  }
+  return difference(*error.capacity, sum(*error.free, named));
+}
+
 void judge(OomError& error) {
   using Source = OomError::Source;
   if (error.source == Source::kDriver || !error.asked) return;
@@ -210,6 +222,7 @@ void judge(OomError& error) {
   }
   error.room = room_of(error);
   const Printed asked = *error.asked;
+  if (error.room) error.short_by_range = {asked.least - error.room->most, asked.most - error.room->least};
   if (error.block_limit && asked.least > error.block_limit->most) {
     error.verdict = Verdict::kNo;
     return;
@@ -218,6 +231,9 @@ void judge(OomError& error) {
   if (bound && asked.least > bound->most) {
     error.verdict = Verdict::kNo;
     error.short_by = difference(asked, *bound);
+    if (!error.short_by_range) error.short_by_range = {error.short_by->least, error.short_by->most};
+  } else if (error.free && asked.most <= error.free->least && !error.allowed) {
+    error.verdict = Verdict::kNotFragmentation;
   } else if ((error.room && asked.most <= error.room->least) || (error.free && asked.most <= error.free->least)) {
     error.verdict = Verdict::kPossible;
   }
@@ -232,6 +248,7 @@ void finish(const Message& message, OomError& error) {
     error.asked_is_segment = asked == 2 << 20 || asked == 20 << 20;
   }
   find_itself(error);
+  error.elsewhere = elsewhere_of(error);
   judge(error);
 }
 

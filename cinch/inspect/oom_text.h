@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cinch/core/bytes.h"
@@ -27,9 +28,10 @@ struct Printed {
 
 /// Whether an allocator setting could have helped.
 enum class Verdict {
-  kPossible,  ///< Enough was free, though not in one piece: asked ≤ room.
-  kNo,        ///< Even with no fragmentation it is too little: asked > room.
-  kUncertain  ///< The printed figures are too coarse, or too few, to say.
+  kPossible,          ///< Enough was free, though not in one piece: asked ≤ room.
+  kNo,                ///< Even with no fragmentation it is too little: asked > room.
+  kNotFragmentation,  ///< The card alone had room, asked ≤ free, and no memory fraction forbade it: refused otherwise.
+  kUncertain          ///< The printed figures are too coarse, or too few, to say.
 };
 
 /// One error.
@@ -61,8 +63,11 @@ struct OomError {
   std::optional<Printed> unallocated;    ///< Reserved but unallocated.
   std::optional<Printed> private_pools;  ///< Kept by CUDA graphs and such: no other request may have it.
   std::optional<Printed> this_process;   ///< With what is not PyTorch's.
-  std::vector<Process> processes;        ///< Others on the card.
-  std::string advice;                    ///< The message's own: "expandable_segments:True", "max_split_size_mb"; or "".
+  /// Of the card, what is neither free nor this program's as far as the message tells (PyTorch's own, where it tells no
+  /// more), nor a listed process's: capacity − free − these. None where a figure is missing.
+  std::optional<Printed> elsewhere;
+  std::vector<Process> processes;  ///< Others on the card.
+  std::string advice;              ///< The message's own: "expandable_segments:True", "max_split_size_mb"; or "".
   /// 2 or 20 MiB: the segment that PyTorch wants for a tensor of up to 1, or of 1 to 10 MiB, which may be far smaller.
   bool asked_is_segment = false;
 
@@ -74,6 +79,8 @@ struct OomError {
   /// and what is reserved but unallocated. None where the message does not say.
   std::optional<Printed> room;
   std::optional<Printed> short_by;  ///< asked − room, where the verdict is kNo.
+  /// The least and most that was missing by the rounded figures, negative to spare; none where `room` is.
+  std::optional<std::pair<Bytes, Bytes>> short_by_range;
 };
 
 struct OomReport {

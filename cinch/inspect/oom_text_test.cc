@@ -38,7 +38,17 @@ std::vector<Expected> expectations() {
 }
 
 std::string name_of(Verdict verdict) {
-  return verdict == Verdict::kPossible ? "possible" : verdict == Verdict::kNo ? "no" : "uncertain";
+  switch (verdict) {
+    case Verdict::kPossible:
+      return "possible";
+    case Verdict::kNo:
+      return "no";
+    case Verdict::kNotFragmentation:
+      return "not_fragmentation";
+    case Verdict::kUncertain:
+      break;
+  }
+  return "uncertain";
 }
 
 /// Within a byte or two: the table was computed with fractions of bytes.
@@ -168,8 +178,53 @@ TEST(OomText, ATruncatedMessageStillBoundsWhatCouldBe) {
   const std::string card = ". GPU  has a total capacity of 8.00 GiB of which 1.00 GiB is free. Process";
   EXPECT_EQ(parse_oom_text(head + "9.00 GiB" + card).errors.front().verdict, Verdict::kNo);
   EXPECT_EQ(parse_oom_text(head + "2.00 GiB" + card).errors.front().verdict, Verdict::kUncertain);
-  EXPECT_EQ(parse_oom_text(head + "0.50 GiB" + card).errors.front().verdict, Verdict::kPossible);
+  EXPECT_EQ(parse_oom_text(head + "0.50 GiB" + card).errors.front().verdict, Verdict::kNotFragmentation);
   EXPECT_EQ(parse_oom_text(head + "2.00 GiB").errors.front().verdict, Verdict::kUncertain);
+}
+
+TEST(OomText, WhatTheMessageDoesNotNameIsFoundBySubtraction) {
+  const auto elsewhere = [](const std::string& text) { return parse_oom_text(text).errors.front().elsewhere; };
+  // total − reserved − free, in MiB of two decimals each: 3.79 GiB − 666 MiB − 6 MiB, and 44.56 − 27.93 − 0.55 GiB.
+  EXPECT_NEAR(static_cast<double>(elsewhere(read_file(kTexts / "alphaction-58.txt"))->bytes.count()),
+              3.79 * (1 << 30) - 672.0 * (1 << 20), 2);
+  EXPECT_NEAR(static_cast<double>(elsewhere(read_file(kTexts / "localgpt-falcon-7.txt"))->bytes.count()),
+              (44.56 - 27.93) * (1 << 30) - 565.31 * (1 << 20), 2);
+  const auto hidden = elsewhere(
+      "CUDA out of memory. Tried to allocate 512.00 MiB (GPU 1; 24.00 GiB total capacity; 4.10 GiB already allocated; "
+      "10.00 MiB free; 4.20 GiB reserved in total by PyTorch)");
+  EXPECT_NEAR(static_cast<double>(hidden->bytes.count()), 19.8 * (1 << 30) - 10.0 * (1 << 20), 2);
+  // What is listed by name is not counted again; a program whose own total is printed is taken at that.
+  EXPECT_LT(elsewhere(read_file(kTexts / "returnn-1469.txt"))->bytes, Bytes::parse("1GiB"));
+  EXPECT_LT(elsewhere(read_file(kTexts / "kaito-976.txt"))->bytes, Bytes::parse("100MiB"));
+  EXPECT_FALSE(elsewhere(read_file(kTexts / "animatediff-320.txt")).has_value());
+}
+
+TEST(OomText, RoundingLeavesARangeOfWhatWasMissing) {
+  const auto range = [](const char* name) {
+    return parse_oom_text(read_file(kTexts / name)).errors.front().short_by_range;
+  };
+  // Three figures of two decimals of a GiB: ±0.015 GiB.
+  EXPECT_NEAR(static_cast<double>(range("cads-4.txt")->first.count()), 0.685 * (1 << 30), 8);
+  EXPECT_NEAR(static_cast<double>(range("cads-4.txt")->second.count()), 0.715 * (1 << 30), 8);
+  EXPECT_LT(range("one-2-3-45-25.txt")->first, Bytes(0));
+  EXPECT_GT(range("one-2-3-45-25.txt")->second, Bytes(0));
+  EXPECT_FALSE(range("mxfold2-20.txt").has_value());
+}
+
+TEST(OomText, ARefusalOfWhatTheCardHadIsNoFragmentation) {
+  const auto verdict = [](const std::string& free, const std::string& allowed) {
+    return parse_oom_text(
+               "CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 8.00 GiB of "
+               "which " +
+               free + " is free. " + allowed +
+               "Of the allocated memory 5.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by "
+               "PyTorch but unallocated.")
+        .errors.front()
+        .verdict;
+  };
+  EXPECT_EQ(verdict("100.02 MiB", ""), Verdict::kNotFragmentation);
+  EXPECT_EQ(verdict("100.00 MiB", ""), Verdict::kPossible);                  // Perhaps a little less than asked.
+  EXPECT_EQ(verdict("1.00 GiB", "6.05 GiB allowed; "), Verdict::kPossible);  // The fraction forbade it.
 }
 
 TEST(OomText, SegmentsAreToldFromTensors) {

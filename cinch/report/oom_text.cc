@@ -68,9 +68,17 @@ bool advises_allocator(const OomError& error) {
   return error.advice == "expandable_segments:True" || error.advice == "max_split_size_mb";
 }
 
-bool enough_is_free(const OomError& error) {
-  return error.free && error.asked && error.asked->most <= error.free->least && !error.allowed;
+/// What shows who holds the card.
+std::string_view monitor(const OomError& error) {
+  return error.source == Source::kHip ? "rocm-smi" : error.source == Source::kXpu ? "xpu-smi" : "nvidia-smi";
 }
+
+std::string_view fraction_call(const OomError& error) {
+  return error.source == Source::kXpu ? "torch.xpu.set_per_process_memory_fraction"
+                                      : "torch.cuda.set_per_process_memory_fraction";
+}
+
+bool for_small_tensors(const OomError& error) { return error.asked->bytes.count() == 2 << 20; }
 
 /// "asked 22.78 GiB; 12.73 GiB free on the card + 9.35 GiB reserved but unallocated = 22.08 GiB."
 std::string figures(const OomError& error) {
@@ -112,10 +120,7 @@ Judgement no_setting(const OomError& error) {
   if (amount.starts_with("0.00")) amount = size(missing);
   std::string rest = fmt::format("even with no fragmentation it is {} short.", amount);
   if (error.asked_is_segment) {
-    rest += fmt::format(
-        " ({} is the segment that PyTorch takes for a tensor {}: with another setting this one may get "
-        "in, and one of the next fails instead.)",
-        size(error.asked->bytes), error.asked->bytes.count() == 2 << 20 ? "of up to 1 MiB" : "of 1 to 10 MiB");
+    rest += " (With another setting this tensor may get in, and one of the next fails instead.)";
   } else if (advises_allocator(error)) {
     rest += fmt::format(" (The advice in the message, {}, would not have fixed it.)", advice_words(error));
   }
@@ -126,12 +131,6 @@ Judgement some_setting(const OomError& error) {
   if (error.source == Source::kMps) {
     return {"A SETTING LIFTS THE LIMIT:",
             "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0. The system may then swap, or fail as a whole."};
-  }
-  if (enough_is_free(error)) {
-    return {"A SETTING MAY HELP:",
-            "memory was not used up. But the card had enough free when the message was made and the driver refused all "
-            "the same, so that this is not fragmentation alone: something else held it a moment before (another "
-            "program), or one allocation may not be that large there (a virtual machine, WSL, MIG)."};
   }
   std::string rest = "enough was there, but not in one piece. ";
   if (error.source == Source::kXpu) {
@@ -148,11 +147,20 @@ Judgement some_setting(const OomError& error) {
   return {"A SETTING MAY HELP:", rest};
 }
 
+Judgement not_fragmentation(const OomError& error) {
+  return {"NOT FRAGMENTATION:",
+          fmt::format(
+              "the card had room (asked {}, free {}), and the driver refused all the same. Another program may have "
+              "held it a moment before: watch {} while it happens, and try again. Or there is a limit, on this program "
+              "or on one allocation: MIG, WSL, a container or virtual machine, a fraction set by {}.",
+              size(error.asked->bytes), size(error.free->bytes), monitor(error), fraction_call(error))};
+}
+
 Judgement cannot_tell(const OomError& error) {
   if (error.source == Source::kDriver) {
     return {"CANNOT BE TOLD:",
             "the driver, or a library on it, refused memory outside PyTorch's allocator and gave no figures. What "
-            "PyTorch keeps cached can be in its way: a memory fraction a little below 1 leaves it room."};
+            "PyTorch keeps cached can be in its way: torch.cuda.set_per_process_memory_fraction(0.95) leaves it room."};
   }
   if (!error.asked || !error.room) {
     return {"CANNOT BE TOLD:", "the message, or what was pasted of it, leaves out the figures that decide."};
@@ -172,6 +180,8 @@ Judgement judgement(const OomError& error) {
       return no_setting(error);
     case Verdict::kPossible:
       return some_setting(error);
+    case Verdict::kNotFragmentation:
+      return not_fragmentation(error);
     case Verdict::kUncertain:
       break;
   }
@@ -212,8 +222,34 @@ void note_processes(const OomError& error, std::vector<Note>& notes) {
                    sum, "Stop them, or take another card."});
 }
 
+Bytes quarter(Bytes bytes) { return Bytes(bytes.count() / 4); }
+
+/// Held by what the message does not name, where that is more than contexts and libraries usually take, or much of the
+/// card.
+std::optional<Note> held_elsewhere(const OomError& error) {
+  if (!error.elsewhere || error.elsewhere->least < std::min(kMuch, quarter(error.capacity->bytes))) return {};
+  const bool enough = error.short_by && error.elsewhere->least >= error.short_by->most;
+  return Note{fmt::format("{} of the card is neither free nor this program's{}: another program, contexts, NCCL.{}",
+                          size(error.elsewhere->bytes), error.this_process ? "" : " PyTorch",
+                          enough ? " Without it it would have fitted." : ""),
+              error.elsewhere->bytes, fmt::format("See {}.", monitor(error))};
+}
+
+/// So much that it comes before everything else.
+bool leads(const OomError& error) { return error.elsewhere->bytes >= std::max(kMuch, quarter(error.capacity->bytes)); }
+
+void note_segment(const OomError& error, std::vector<Note>& notes) {
+  if (!error.asked_is_segment) return;
+  notes.push_back({fmt::format("{} is the segment that PyTorch takes for a tensor {}, not the tensor{}.",
+                               size(error.asked->bytes), for_small_tensors(error) ? "of up to 1 MiB" : "of 1 to 10 MiB",
+                               for_small_tensors(error) ? "" : " (unless that has 18 to 20 MiB)"),
+                   error.asked->bytes, ""});
+}
+
 std::vector<Note> notes_on(const OomError& error) {
   std::vector<Note> notes;
+  if (const auto elsewhere = held_elsewhere(error); elsewhere && !leads(error)) notes.push_back(*elsewhere);
+  note_segment(error, notes);
   if (error.asked && error.capacity && error.asked->least > error.capacity->most) {
     notes.push_back({fmt::format("This one allocation is larger than the card ({}).", size(error.capacity->bytes)),
                      error.asked->bytes - error.capacity->bytes,
@@ -222,7 +258,8 @@ std::vector<Note> notes_on(const OomError& error) {
   note_processes(error, notes);
   if (error.allowed && error.source != Source::kMps) {
     notes.push_back({fmt::format("A memory fraction allows this program {} of the card.", size(error.allowed->bytes)),
-                     error.allowed->bytes, "Raise it, if the rest of the card is free."});
+                     error.allowed->bytes,
+                     fmt::format("Raise it ({}), if the rest of the card is free.", fraction_call(error))});
   }
   if (error.private_pools) {
     notes.push_back({fmt::format("Private pools (CUDA graphs) keep {} that no other request may have.",
@@ -245,8 +282,9 @@ std::vector<Note> notes_on(const OomError& error) {
   if (error.source == Source::kCpu) {
     notes.push_back(
         {"What helps is fewer loader workers, smaller batches, data read in parts; or a larger machine.", Bytes(), ""});
-  } else {
-    notes.push_back({"What to shrink, the message does not say.", Bytes(), "Record a snapshot: see docs/inspect.md"});
+  } else if (error.source == Source::kCuda && error.verdict != Verdict::kNotFragmentation) {
+    notes.push_back(
+        {"What to shrink, the message does not say.", Bytes(), "Record a snapshot: cinch record -- python train.py"});
   }
   return notes;
 }
@@ -264,8 +302,21 @@ std::string_view name_of(Source source) {
   return names[static_cast<std::size_t>(source)];
 }
 
+/// Null where the figures leave it open: too coarse, or a refusal that memory does not explain.
 ordered_json helps(Verdict verdict) {
-  return verdict == Verdict::kUncertain ? ordered_json(nullptr) : ordered_json(verdict == Verdict::kPossible);
+  const bool open = verdict == Verdict::kUncertain || verdict == Verdict::kNotFragmentation;
+  return open ? ordered_json(nullptr) : ordered_json(verdict == Verdict::kPossible);
+}
+
+std::string_view name_of(Verdict verdict) {
+  constexpr std::array<std::string_view, 4> names = {"a_setting_may_help", "no_setting_helps", "not_fragmentation",
+                                                     "cannot_tell"};
+  return names[static_cast<std::size_t>(verdict)];
+}
+
+ordered_json range_of(const OomError& error) {
+  if (!error.short_by_range) return nullptr;
+  return {error.short_by_range->first.count(), error.short_by_range->second.count()};
 }
 
 ordered_json oom_object(const OomError& error) {
@@ -277,7 +328,9 @@ ordered_json oom_object(const OomError& error) {
   return {{"asked_bytes", bytes_or_null(error.asked)},
           {"free_bytes", bytes_or_null(error.free)},
           {"short_by_bytes", bytes_or_null(error.short_by)},
+          {"short_by_range_bytes", range_of(error)},
           {"any_setting_helps", helps(error.verdict)},
+          {"verdict", name_of(error.verdict)},
           {"source", name_of(error.source)},
           {"device", error.device ? ordered_json(*error.device) : ordered_json(nullptr)},
           {"capacity_bytes", bytes_or_null(error.capacity)},
@@ -286,6 +339,7 @@ ordered_json oom_object(const OomError& error) {
           {"unallocated_bytes", bytes_or_null(error.unallocated)},
           {"private_pools_bytes", bytes_or_null(error.private_pools)},
           {"this_process_bytes", bytes_or_null(error.this_process)},
+          {"elsewhere_bytes", bytes_or_null(error.elsewhere)},
           {"room_bytes", bytes_or_null(error.room)},
           {"advice", error.advice},
           {"processes", processes},
@@ -316,6 +370,9 @@ std::string text(const inspect::OomReport& report, bool colour) {
       const int tint = error.verdict == Verdict::kNo ? 31 : error.verdict == Verdict::kPossible ? 32 : 33;
       verdict = fmt::format("\x1b[1;{}m{}\x1b[0m{}", tint, said.headline, verdict.substr(said.headline.size()));
     }
+    if (const auto elsewhere = held_elsewhere(error); elsewhere && leads(error)) {
+      lines += wrapped(words_of(*elsewhere)) + "\n";
+    }
     lines += wrapped(figures(error)) + "\n" + verdict + "\n";
     for (const Note& note : notes_on(error)) lines += wrapped(words_of(note)) + "\n";
   }
@@ -327,6 +384,10 @@ std::string json(const inspect::OomReport& report, const Environment& environmen
   for (const OomError& error : report.errors) errors.push_back(oom_object(error));
   const OomError& first = report.errors.front();
   const Judgement said = judgement(first);
+  const auto elsewhere = held_elsewhere(first);
+  if (elsewhere && leads(first)) {
+    findings.push_back({{"text", elsewhere->text}, {"bytes", elsewhere->bytes.count()}, {"action", elsewhere->action}});
+  }
   findings.push_back({{"text", figures(first) + " " + said.headline + " " + said.rest},
                       {"bytes", first.short_by ? first.short_by->bytes.count() : 0},
                       {"action", ""}});
@@ -357,6 +418,9 @@ std::string html(const inspect::OomReport& report, const Environment& environmen
     const Judgement said = judgement(error);
     body += internal::verdict(said.headline, error.verdict == Verdict::kPossible, said.rest);
     std::string notes;
+    if (const auto elsewhere = held_elsewhere(error); elsewhere && leads(error)) {
+      notes += "<p>" + internal::escape(words_of(*elsewhere)) + "</p>\n";
+    }
     for (const Note& note : notes_on(error)) notes += "<p>" + internal::escape(words_of(note)) + "</p>\n";
     body +=
         internal::section(report.errors.size() > 1 ? title(report, i) : "What the message says", figures(error), notes);

@@ -15,6 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 inspect::OomReport parsed(const std::string& name) {
   return inspect::parse_oom_text(read_file(std::string(CINCH_SOURCE_DIR) + "/tests/data/oom_texts/" + name + ".txt"));
@@ -25,7 +26,7 @@ TEST(OomTextReport, SaysFirstWhetherASettingHelps) {
             "asked 22.78 GiB; 12.73 GiB free on the card + 9.35 GiB reserved but unallocated = 22.08 GiB.\n"
             "NO ALLOCATOR SETTING HELPS: even with no fragmentation it is 0.70 GiB short. (The advice in the message, "
             "expandable\nsegments, would not have fixed it.)\n"
-            "What to shrink, the message does not say. Record a snapshot: see docs/inspect.md\n");
+            "What to shrink, the message does not say. Record a snapshot: cinch record -- python train.py\n");
   EXPECT_THAT(text(parsed("compressed-tensors-587")), HasSubstr("A SETTING MAY HELP: enough was there"));
   EXPECT_THAT(text(parsed("one-2-3-45-25")), HasSubstr("CANNOT BE TOLD FROM THESE FIGURES"));
   EXPECT_THAT(text(parsed("animatediff-320")), HasSubstr("does not say what is reserved but unallocated"));
@@ -39,6 +40,56 @@ TEST(OomTextReport, NamesWhoElseIsOnTheCard) {
   EXPECT_THAT(report, HasSubstr("Other programs hold 17.85 GiB of this card: process 101549 1.19 GiB, "));
   EXPECT_THAT(report, HasSubstr("11 more"));
   EXPECT_THAT(text(parsed("kaito-976")), HasSubstr("Process 562167 (15.25 GiB) is probably this program"));
+}
+
+TEST(OomTextReport, BeginsWithWhatOthersHoldWhereThatIsMuch) {
+  EXPECT_THAT(text(parsed("localgpt-falcon-7")),
+              StartsWith("16.08 GiB of the card is neither free nor this program's PyTorch: another program, contexts, "
+                         "NCCL. Without it it would\nhave fitted. See nvidia-smi.\nasked 1.63 GiB; "));
+  EXPECT_THAT(text(parsed("alphaction-58")), StartsWith("3.13 GiB of the card is neither free nor"));
+  EXPECT_THAT(text(parsed("maddog-11")), StartsWith("asked 2.87 GiB; "));
+  EXPECT_THAT(text(parsed("maddog-11")), HasSubstr("\n1.03 GiB of the card is neither free nor"));
+  EXPECT_THAT(text(parsed("pytorch-138002")), HasSubstr("See rocm-smi."));
+  EXPECT_THAT(text(parsed("cads-4")), Not(HasSubstr("neither free nor")));
+  const auto document = nlohmann::json::parse(json(parsed("localgpt-falcon-7"), {}, "-"));
+  EXPECT_EQ(document["findings"][0]["bytes"], document["oom"]["elsewhere_bytes"]);
+  EXPECT_THAT(html(parsed("localgpt-falcon-7"), {}, "-"), HasSubstr("<p>16.08 GiB of the card is neither free"));
+}
+
+TEST(OomTextReport, ARefusalOfWhatWasFreeNamesWhatToDo) {
+  for (const char* name : {"alphaction-58", "comfyui-5886", "comfyui-9529", "mygirlgpt-11", "pytorch-16417",
+                           "structureflow-35", "taggui-188", "torch-xpu-ops-3011"}) {
+    SCOPED_TRACE(name);
+    const std::string report = text(parsed(name));
+    EXPECT_THAT(report, HasSubstr("NOT FRAGMENTATION: the card had room (asked "));
+    EXPECT_THAT(report, HasSubstr("-smi"));
+    EXPECT_THAT(report, HasSubstr("set_per_process_memory_fraction"));
+    EXPECT_THAT(report, Not(HasSubstr("SETTING MAY HELP")));
+    const auto oom = nlohmann::json::parse(json(parsed(name), {}, "-"))["oom"];
+    EXPECT_EQ(oom["verdict"], "not_fragmentation");
+    EXPECT_TRUE(oom["any_setting_helps"].is_null());
+  }
+}
+
+TEST(OomTextReport, NamesACommandOnlyWhereItWorks) {
+  constexpr const char* command = "cinch record -- python train.py";
+  EXPECT_THAT(text(parsed("vdsr-2")), HasSubstr(command));
+  for (const char* name : {"surya-254", "ipex-629", "mxfold2-20", "pytorch-138002", "torch-xpu-ops-3011"}) {
+    EXPECT_THAT(text(parsed(name)), Not(HasSubstr(command))) << name;
+  }
+}
+
+TEST(OomTextReport, TellsTheSegmentFromTheTensor) {
+  EXPECT_THAT(text(parsed("pytorch-67971")),
+              HasSubstr("2.00 MiB is the segment that PyTorch takes for a tensor of up to 1 MiB, not the tensor."));
+  EXPECT_THAT(text(parsed("taggui-188")),
+              HasSubstr("20.00 MiB is the segment that PyTorch takes for a tensor of 1 to"));
+  EXPECT_THAT(text(parsed("vdsr-2")), Not(HasSubstr("is the segment")));
+}
+
+TEST(OomTextReport, NamesTheCallThatSetsAFraction) {
+  EXPECT_THAT(text(parsed("therock-2118")), HasSubstr("Raise it (torch.cuda.set_per_process_memory_fraction)"));
+  EXPECT_THAT(text(parsed("vllm-19186")), HasSubstr("torch.cuda.set_per_process_memory_fraction(0.95)"));
 }
 
 TEST(OomTextReport, SaysWhatMaxSplitSizeDoesNot) {
@@ -80,6 +131,9 @@ TEST(OomTextReport, JsonHasWhatProgramsRelyOn) {
   EXPECT_EQ(document["oom"]["free_bytes"], Bytes::parse("12.73GiB").count());
   EXPECT_NEAR(document["oom"]["short_by_bytes"].get<double>(), 0.70 * (1 << 30), 2);
   EXPECT_EQ(document["oom"]["any_setting_helps"], false);
+  EXPECT_EQ(document["oom"]["verdict"], "no_setting_helps");
+  EXPECT_NEAR(document["oom"]["short_by_range_bytes"][0].get<double>(), 0.685 * (1 << 30), 8);
+  EXPECT_NEAR(document["oom"]["short_by_range_bytes"][1].get<double>(), 0.715 * (1 << 30), 8);
   ASSERT_FALSE(document["findings"].empty());
   for (const auto& finding : document["findings"]) {
     EXPECT_FALSE(finding["text"].get<std::string>().empty());

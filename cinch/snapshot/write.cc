@@ -303,7 +303,7 @@ Format format_of(const std::filesystem::path& file) {
   if (name.ends_with(".chrome.json") || name.ends_with(".trace.json")) return Format::kChrome;
   if (name.ends_with(".json")) return Format::kJson;
   throw UsageError("the name of " + file.string() + " does not say in which format to write it",
-                   "Let it end in .pickle, .json (the same keys) or .trace.json (for Perfetto).");
+                   "Let it end in .pickle, .json (the same keys) or .chrome.json (for Perfetto).");
 }
 
 void write(const Snapshot& snapshot, const std::filesystem::path& path, Format format) {

@@ -27,7 +27,7 @@
 namespace cinch::cli {
 namespace {
 
-constexpr std::uint64_t kStandardInput = std::uint64_t{1} << 36;
+constexpr std::uint64_t kStandardInput = std::uint64_t{1} << 32;
 
 struct InspectOptions {
   std::string source, html;

@@ -29,7 +29,7 @@ namespace cinch::benchmarks {
 namespace {
 
 constexpr double kMostTime = 0.95, kMostReserved = 1.05;
-constexpr int kProcessPairs = 3;
+constexpr int kProcessPairs = 2;
 
 struct Case {
   std::string name;

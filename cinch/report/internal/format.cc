@@ -19,33 +19,6 @@ constexpr std::array kOrder{Category::kParameter, Category::kOptimizerState, Cat
                             Category::kInput,     Category::kActivation,     Category::kTemporary, Category::kUnknown};
 static_assert(kOrder.size() == trace::kCategoryCount);
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-/// Length of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
-std::size_t sequence_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xC2 && first <= 0xDF   ? 2
-                             : (first & 0xF0) == 0xE0         ? 3
-                             : first >= 0xF0 && first <= 0xF4 ? 4
-                                                              : 0;
-  if (length == 0 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
-  const bool surrogate = first == 0xED && byte(1) > 0x9F;
-  const bool too_large = first == 0xF4 && byte(1) > 0x8F;
-  return overlong || surrogate || too_large ? 0 : length;
-}
-
-bool is_control(std::string_view sequence) {
-  const auto first = static_cast<unsigned char>(sequence[0]);
-  if (sequence.size() == 1) return (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F;
-  return sequence.size() == 2 && first == 0xC2 && static_cast<unsigned char>(sequence[1]) < 0xA0;  // C1
-}
-
 /// "layers.3.attention" → "layers.*.attention".
 std::string pattern(const std::string& path) {
   std::string result;
@@ -128,26 +101,15 @@ std::string shape(const plan::PeakTensor& tensor) {
   return tensor.bytes == element_size(tensor.dtype) ? fmt::format("scalar {}", name_of(tensor.dtype)) : "";
 }
 
-std::string printable(std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
-    const std::string_view sequence = text.substr(0, std::max<std::size_t>(length, 1));
-    result += length == 0 || is_control(sequence) ? kReplacement : sequence;
-    text.remove_prefix(sequence.size());
-  }
-  return result;
-}
-
 std::string one_line(std::string_view text, std::size_t width) {
   const std::string clean = printable(text);
   std::vector<std::string> points;
-  for (std::string_view rest = clean; !rest.empty();) {
-    const std::size_t length = sequence_length(rest);
-    const std::string_view point = rest.substr(0, length);
-    points.emplace_back(point == "\n" || point == "\t" ? " " : point);
-    rest.remove_prefix(length);
+  for (const char c : clean) {
+    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) {
+      points.back() += c;
+    } else {
+      points.emplace_back(1, c == '\n' || c == '\t' ? ' ' : c);
+    }
   }
   if (points.size() > width) {
     const std::size_t head = width / 2, tail = width - head - 1;
@@ -155,14 +117,6 @@ std::string one_line(std::string_view text, std::size_t width) {
     points.insert(points.begin() + static_cast<std::ptrdiff_t>(head), "…");
   }
   return fmt::format("{}", fmt::join(points, ""));
-}
-
-std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 std::string where(const PeakSummary& peak) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cinch/core/text.h"
 #include "cinch/report/summaries.h"
 
 namespace cinch::report::internal {
@@ -33,12 +34,10 @@ std::string seconds(double seconds);
 /// "32×128×128 float32"; "" where it is not known.
 std::string shape(const plan::PeakTensor& tensor);
 
-/// Valid UTF-8 without control characters but newline and tab; U+FFFD in place of what is neither.
-std::string printable(std::string_view text);
 /// printable(), newlines and tabs as spaces, cut in the middle to `width` code points.
 std::string one_line(std::string_view text, std::size_t width = 1000);
-/// Quoted for a shell where that is needed.
-std::string shell_word(const std::string& text);
+using cinch::printable;
+using cinch::shell_word;
 
 /// "step 2, backward, at blocks.5.mlp, aten::gelu_backward"; initialization has no step.
 std::string where(const PeakSummary& peak);

@@ -145,7 +145,8 @@ bool Layout::add_range(const trace::Event& event, bool expandable) {
   return true;
 }
 
-/// Mapped ranges of one expandable segment that touch are one.
+/// Mapped ranges of one expandable segment that touch are one. Blocks stay where they are: only the free block of what
+/// was mapped can have got new neighbours.
 void Layout::join_neighbours(Ranges::iterator range) {
   const auto touch = [](const Ranges::iterator& left, const Ranges::iterator& right) {
     const Range &a = left->second, &b = right->second;
@@ -158,18 +159,10 @@ void Layout::join_neighbours(Ranges::iterator range) {
     ranges_.erase(right);
     return left;
   };
+  const auto mapped = blocks_.find(range->first);
   if (const auto next = std::next(range); next != ranges_.end() && touch(range, next)) range = join(range, next);
   if (range != ranges_.begin() && touch(std::prev(range), range)) range = join(std::prev(range), range);
-  for (auto block = blocks_.lower_bound(range->first); block != blocks_.end();) {
-    const auto next = std::next(block);
-    if (next == blocks_.end() || next->first >= end_of(range->first, range->second.total)) break;
-    if (block->second.state == State::kInactive && next->second.state == State::kInactive) {
-      block->second.size += next->second.size;
-      blocks_.erase(next);
-    } else {
-      block = next;
-    }
-  }
+  merge(range, mapped);
 }
 
 bool Layout::remove_range(const trace::Event& event) {

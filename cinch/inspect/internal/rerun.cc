@@ -7,10 +7,7 @@ namespace cinch::inspect::internal {
 using trace::Action;
 
 void Rerun::on_event(const trace::Event& event) {
-  if (event.before) {
-    if (event.action == Action::kAlloc) live_[static_cast<std::uint32_t>(event.allocation)] = event.address;
-    return;
-  }
+  if (event.before) return adopt(event);
   const std::size_t at = events_++;
   if (failed_at_) return;
   if (event.action == Action::kAlloc || event.action == Action::kOom) {
@@ -18,9 +15,25 @@ void Rerun::on_event(const trace::Event& event) {
   } else if (event.action == Action::kFreeCompleted) {
     const auto found = live_.find(static_cast<std::uint32_t>(event.allocation));
     if (found == live_.end()) return;
-    allocator_.free(found->second);
+    if (pending_.erase(found->first) > 0) {
+      allocator_.complete(found->second);
+    } else {
+      allocator_.free(found->second);
+    }
     live_.erase(found);
   }
+}
+
+/// A recording can contradict itself: an allocation that it says was there, and that is not in its segments, has no
+/// block to free.
+void Rerun::adopt(const trace::Event& event) {
+  if (event.action != Action::kAlloc) return;
+  const auto block = restored_.find(event.address);
+  if (block == restored_.end()) return;
+  const auto id = static_cast<std::uint32_t>(event.allocation);
+  live_[id] = event.address;
+  if (block->second == trace::Block::State::kActivePendingFree) pending_.insert(id);
+  restored_.erase(block);
 }
 
 void Rerun::allocate(const trace::Event& event, std::size_t at) {

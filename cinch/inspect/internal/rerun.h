@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cinch/allocator/addresses.h"
@@ -18,6 +19,11 @@ class Rerun final : public trace::Sink {
  public:
   Rerun(const allocator::Machine& machine, const snapshot::Device& device) : allocator_(machine, addresses_) {
     allocator_.restore(device.start);
+    for (const trace::Segment& segment : device.start) {
+      for (const trace::Block& block : segment.blocks) {
+        if (block.state != trace::Block::State::kInactive) restored_[block.address] = block.state;
+      }
+    }
   }
   void on_event(const trace::Event& event) override;
 
@@ -28,11 +34,15 @@ class Rerun final : public trace::Sink {
   std::unordered_map<std::uint64_t, trace::AllocationId> by_address() const;
 
  private:
+  void adopt(const trace::Event& event);
   void allocate(const trace::Event& event, std::size_t at);
 
   allocator::FreshAddresses addresses_;
   allocator::CachingAllocator allocator_;
   std::unordered_map<std::uint32_t, std::uint64_t> live_;  ///< Address of each allocation.
+  std::unordered_set<std::uint32_t> pending_;              ///< Allocations that were freed, not yet completed, before.
+  /// Blocks in use at the start that no allocation has yet.
+  std::unordered_map<std::uint64_t, trace::Block::State> restored_;
   std::optional<std::size_t> failed_at_;
   std::size_t events_ = 0;
 };

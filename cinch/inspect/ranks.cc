@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cinch/core/error.h"
+#include "cinch/core/text.h"
 #include "cinch/inspect/internal/passes.h"
 #include "cinch/inspect/words.h"
 
@@ -53,7 +54,26 @@ bool natural_less(const std::string& left, const std::string& right) {
 }
 
 std::string rank_words(const Rank& rank) {
-  return rank.device == 0 ? rank.source : fmt::format("{} (GPU {})", rank.source, rank.device);
+  const std::string name = printable(rank.source);
+  return rank.device == 0 ? name : fmt::format("{} (GPU {})", name, rank.device);
+}
+
+/// The ranks of one file; one with the reason if it has none.
+std::vector<Rank> ranks_in(const fs::path& file) {
+  const std::string name = file.filename().string();
+  std::vector<Rank> ranks;
+  Rank unread;
+  unread.source = name;
+  try {
+    const auto snapshot = snapshot::Snapshot::open(file);
+    for (const snapshot::Device& device : snapshot.devices()) ranks.push_back(summarize(snapshot, device, name));
+    unread.error = file.string() + " holds no segment and no event of any GPU";
+  } catch (const Error& error) {
+    ranks.clear();
+    unread.error = error.what();
+  }
+  if (ranks.empty()) ranks.push_back(std::move(unread));
+  return ranks;
 }
 }  // namespace
 
@@ -94,7 +114,7 @@ Ranks compare_ranks(std::vector<Rank> ranks) {
     const Rank& rank = result.all[i];
     if (!rank.error.empty() || distance(rank) <= farthest) continue;
     farthest = distance(rank);
-    if (farthest * kOutlier > result.median_peak) result.outlier = i;
+    if (farthest.count() > result.median_peak.count() / kOutlier) result.outlier = i;
   }
   if (!result.outlier) {
     if (peaks.size() == 1) return result;
@@ -124,15 +144,13 @@ Ranks inspect_folder(const fs::path& folder, const std::function<void(const std:
   std::vector<Rank> ranks;
   for (const std::string& name : names) {
     if (progress) progress(name);
-    try {
-      const auto snapshot = snapshot::Snapshot::open(folder / name);
-      for (const snapshot::Device& device : snapshot.devices()) ranks.push_back(summarize(snapshot, device, name));
-    } catch (const Error& error) {
-      Rank rank;
-      rank.source = name;
-      rank.error = error.what();
-      ranks.push_back(std::move(rank));
-    }
+    for (Rank& rank : ranks_in(folder / name)) ranks.push_back(std::move(rank));
+  }
+  if (std::ranges::none_of(ranks, [](const Rank& rank) { return rank.error.empty(); })) {
+    throw UsageError(fmt::format("{}: none of its {} could be read: {}", folder.string(),
+                                 names.size() == 1 ? "one snapshot" : fmt::format("{} snapshots", names.size()),
+                                 ranks.front().error),
+                     names.size() == 1 ? "" : "cinch inspect FILE says of each why.");
   }
   return compare_ranks(std::move(ranks));
 }

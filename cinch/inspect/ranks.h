@@ -45,6 +45,7 @@ Ranks ranks_of(const snapshot::Snapshot& snapshot, const std::string& source);
 Ranks compare_ranks(std::vector<Rank> ranks);
 
 /// The snapshots (.pickle, .pkl, .json, compressed or not) of a folder, one after the other. One that cannot be read
-/// has its reason. `progress` hears each name. Throws IoError; UsageError for a folder without any.
+/// has its reason. `progress` hears each name. Throws IoError; UsageError for a folder without any, or in which none
+/// could be read.
 Ranks inspect_folder(const std::filesystem::path& folder, const std::function<void(const std::string&)>& progress = {});
 }  // namespace cinch::inspect

@@ -24,7 +24,7 @@ bool colour_on_stdout() {
 }
 
 void print_error(const std::string& what, const std::string& hint) {
-  std::fprintf(stderr, "cinch: %s\n", what.c_str());
-  if (!hint.empty()) std::fprintf(stderr, "  hint: %s\n", hint.c_str());
+  std::fprintf(stderr, "cinch: %s\n", printable(what).c_str());
+  if (!hint.empty()) std::fprintf(stderr, "  hint: %s\n", printable(hint).c_str());
 }
 }  // namespace cinch::cli

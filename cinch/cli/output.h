@@ -14,7 +14,8 @@ void print(const std::string& text);
 /// A terminal whose user has not asked for none (NO_COLOR, TERM=dumb).
 bool colour_on_stdout();
 
-/// "cinch: WHAT" and, if there is one, "  hint: HINT", on standard error.
+/// "cinch: WHAT" and, if there is one, "  hint: HINT", on standard error; both made printable, since file names are in
+/// them.
 void print_error(const std::string& what, const std::string& hint);
 
 /// The document, or the text for people followed by where the HTML is, and the HTML itself; text, json and html
@@ -23,6 +24,6 @@ template <typename Options, typename Summary>
 void present(const Options& options, const Summary& summary) {
   if (!options.html.empty()) write_file(options.html, html(summary));
   if (options.json) return print(json(summary));
-  print(text(summary, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + options.html + "\n"));
+  print(text(summary, colour_on_stdout()) + (options.html.empty() ? "" : "Wrote " + printable(options.html) + "\n"));
 }
 }  // namespace cinch::cli

@@ -1,5 +1,6 @@
 // cinch record: an unchanged Python program with PyTorch's memory history switched on.
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include "cinch/cli/output.h"
 #include "cinch/cli/verbs.h"
 #include "cinch/core/error.h"
+#include "cinch/core/text.h"
 #include "sitecustomize.h"  // of sitecustomize.py, by CMake
 
 extern char** environ;
@@ -35,19 +37,34 @@ struct RecordOptions {
   std::vector<std::string> command;
 };
 
+/// Where temporary files go. A place with a colon could not be said on PYTHONPATH, which has colons between its places.
+fs::path temporary_folder() {
+  std::error_code failed;
+  const fs::path folder = fs::temp_directory_path(failed);
+  if (failed) {
+    const char* named = std::getenv("TMPDIR");
+    throw UsageError(std::string("there is no folder for temporary files: TMPDIR is ") + (named ? named : "not set"),
+                     "Set TMPDIR to a folder that can be written to.");
+  }
+  const fs::path absolute = fs::absolute(folder);
+  return absolute.string().find(':') == std::string::npos ? absolute : fs::path("/tmp");
+}
+
 /// A folder with the sitecustomize.py that Python is to import, and with what that notes down; gone in the end.
 class HookFolder {
  public:
   HookFolder() {
-    std::string name = (fs::temp_directory_path() / "cinch-record-XXXXXX").string();
+    std::string name = (temporary_folder() / "cinch-record-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw IoError(name, "make", errno);
     path_ = name;
-    std::ofstream(path_ / "sitecustomize.py") << kSitecustomize;
+    try {
+      write_file(path_ / "sitecustomize.py", kSitecustomize);
+    } catch (...) {
+      remove();
+      throw;
+    }
   }
-  ~HookFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
+  ~HookFolder() { remove(); }
   HookFolder(const HookFolder&) = delete;
   HookFolder& operator=(const HookFolder&) = delete;
 
@@ -55,11 +72,16 @@ class HookFolder {
   std::vector<std::string> notes(const std::string& file) const {
     std::vector<std::string> lines;
     std::ifstream in(path_ / file);
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    for (std::string line; std::getline(in, line, '\0');) lines.push_back(line);
     return lines;
   }
 
  private:
+  void remove() const {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
   fs::path path_;
 };
 
@@ -71,7 +93,8 @@ std::vector<std::string> environment_for(const HookFolder& hook, const RecordOpt
     const std::string variable = *entry;
     if (variable.starts_with("CINCH_RECORD_")) continue;
     if (variable.starts_with("PYTHONPATH=")) {
-      python_path += ":" + variable.substr(variable.find('=') + 1);
+      const std::string others = variable.substr(variable.find('=') + 1);
+      if (!others.empty()) python_path += ":" + others;  // An empty place would be the working folder.
       continue;
     }
     result.push_back(variable);
@@ -90,10 +113,12 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-/// The signals that are passed on, and SIGCHLD: while it lives they are not delivered but waited for.
+/// The signals that are passed on, and SIGCHLD: while it lives they are not delivered but waited for. Whoever started
+/// us may have had SIGCHLD ignored, which lasts: then none comes, and no exit code either.
 class HeldSignals {
  public:
   HeldSignals() {
+    std::signal(SIGCHLD, SIG_DFL);
     sigemptyset(&held_);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&held_, number);
     ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
@@ -151,13 +176,15 @@ int wait_for(pid_t child, const HeldSignals& signals) {
 void tell(const HookFolder& hook) {
   const auto written = hook.notes("written");
   if (!written.empty()) {
-    for (const std::string& file : written) std::cerr << "cinch: wrote " << file << '\n';
-    std::cerr << "  now: cinch inspect " << written.back() << std::endl;
+    for (const std::string& file : written) std::cerr << "cinch: wrote " << printable(file) << '\n';
+    std::cerr << "  now: cinch inspect " << shell_word(written.back()) << std::endl;
     return;
   }
   const auto states = hook.notes("state");
   const auto seen = [&](const char* state) { return std::ranges::find(states, state) != states.end(); };
-  if (seen("cuda"))
+  if (seen("failed"))
+    print_error("no snapshot: what went wrong is said above, after \"cinch record:\"", "");
+  else if (seen("cuda"))
     print_error("no snapshot: the program ended without its exit handlers",
                 "Send SIGUSR1 before it ends: kill -USR1 PID.");
   else if (seen("torch"))
@@ -168,9 +195,35 @@ void tell(const HookFolder& hook) {
     print_error("no snapshot: no Python read PYTHONPATH", "Leave out -I, -E and -S, which make Python ignore it.");
 }
 
+/// Finds out before the program runs whether there is a snapshot to be had in the end: makes and removes a file with
+/// the longest name that the hook may need.
+void check_out(const std::string& out) {
+  if (out.empty()) throw UsageError("--out: the name is empty", "Name the file to write, such as snapshot.pickle.");
+  const fs::path file = fs::absolute(out);
+  std::error_code ignored;
+  if (!file.has_filename() || fs::is_directory(file, ignored)) {
+    throw UsageError("--out: " + out + " is a folder", "Name the file to write in it, such as snapshot.pickle.");
+  }
+  if (!fs::is_directory(file.parent_path(), ignored)) {
+    throw UsageError("--out: there is no folder " + file.parent_path().string());
+  }
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) {
+    throw UsageError("--out: " + out + " is no regular file, and would be replaced by one");
+  }
+  fs::path longest = file.parent_path() / file.stem();
+  longest += ".rank9999.pid9999999.signal-99" + file.extension().string() + "." + std::to_string(::getpid()) + ".tmp";
+  const int made = ::open(longest.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (made < 0 && errno == ENAMETOOLONG) {
+    throw UsageError("--out: the name " + file.filename().string() + " is too long",
+                     "Leave room for .rank3, .oom and the like in the 255 bytes of a name.");
+  }
+  if (made < 0) throw IoError(file, "write", errno);
+  ::close(made);
+  ::unlink(longest.c_str());
+}
+
 ExitCode run(const RecordOptions& options, Stage& stage) {
-  const fs::path folder = fs::absolute(options.out).parent_path();
-  if (!fs::is_directory(folder)) throw UsageError("--out: there is no folder " + folder.string());
+  check_out(options.out);
   const HookFolder hook;
   const HeldSignals signals;
   const pid_t child = start(options.command, environment_for(hook, options), signals);

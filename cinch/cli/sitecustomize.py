@@ -64,14 +64,14 @@ class _Recording:
 
             spec.loader.exec_module = exec_module
         except Exception as error:
-            _say("cannot watch torch.cuda: %s" % error)
+            self.failed("cannot watch torch.cuda: %s" % error)
 
     def on_torch(self, cuda):
         try:
             self.note("state", "torch")
             cuda._lazy_call(self.switch_on)  # Now, or when CUDA is initialized.
         except Exception as error:
-            _say("this PyTorch cannot be recorded: %s" % error)
+            self.failed("this PyTorch cannot be recorded: %s" % error)
 
     def switch_on(self):
         try:
@@ -90,7 +90,7 @@ class _Recording:
             atexit.register(self.on_exit)
             torch._C._cuda_attach_out_of_memory_observer(self.on_out_of_memory)
         except Exception as error:
-            _say("cannot switch the memory history on: %s" % error)
+            self.failed("cannot switch the memory history on: %s" % error)
 
     # ---- snapshots
 
@@ -121,7 +121,7 @@ class _Recording:
             finally:
                 self.busy.release()
         except BaseException as error:  # Ctrl-C too: the program's own handling of it comes after.
-            _say("no snapshot: %s: %s" % (type(error).__name__, error))
+            self.failed("no snapshot: %s: %s" % (type(error).__name__, error))
 
     def write_to(self, path):
         import os
@@ -168,12 +168,19 @@ class _Recording:
             with open(place) as file:
                 return file.read() == str(os.getpid())
 
-    def note(self, file, line):
-        """For `cinch record`, which reads it in the end."""
+    def failed(self, words):
+        _say(words)
+        try:
+            self.note("state", "failed")
+        except Exception:
+            pass
+
+    def note(self, file, words):
+        """For `cinch record`, which reads it in the end. A file's name can be any bytes but NUL."""
         import os
 
-        with open(os.path.join(self.folder, file), "a") as notes:
-            notes.write(line + "\n")
+        with open(os.path.join(self.folder, file), "ab") as notes:
+            notes.write(os.fsencode(words) + b"\0")
 
 
 def _run_the_other():

@@ -171,6 +171,18 @@ TEST_F(Files, UnwritableFolderIsAnIoError) {
   }
   ::chmod(folder_.c_str(), 0700);
 }
+TEST(Printable, ReplacesWhatMovesATerminal) {
+  EXPECT_EQ(printable("a\x1b[2J\a\x7f\xff\xc2\x9b\n\té"), "a\uFFFD[2J\uFFFD\uFFFD\uFFFD\uFFFD\n\té");
+}
+
+TEST(ShellWord, IsQuotedWhereNeeded) {
+  EXPECT_EQ(shell_word("runs/a-1.pickle"), "runs/a-1.pickle");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("two words é"), "'two words é'");
+  EXPECT_EQ(shell_word("a'b"), "'a'\\''b'");
+  EXPECT_EQ(shell_word("a\x1b[31m'\\\xff\n"), "$'a\\033[31m\\047\\134\\377\\012'");
+}
+
 TEST(DeepKeys, AreFoundByLine) {
   std::string deep;
   for (int i = 0; i < 200; ++i) deep += "a.";

@@ -70,6 +70,34 @@ TEST(Ranks, ThatAreAlikeHaveNoOutlier) {
   EXPECT_THAT(ranks.sentence, HasSubstr("All 3 peaks are within a twentieth"));
 }
 
+TEST(Ranks, HaveNamesFitForATerminal) {
+  std::vector<Rank> ranks(3);
+  ranks[0].source = "a\x1b[31m.json";
+  ranks[0].peak = 100_MiB;
+  ranks[1].peak = ranks[2].peak = 1_MiB;
+  EXPECT_THAT(compare_ranks(ranks).sentence, testing::StartsWith("a\uFFFD[31m.json is the outlier"));
+}
+
+TEST(Ranks, OfTheLargestSizesHaveAnOutlierToo) {
+  std::vector<Rank> ranks(2);
+  ranks[0].peak = Bytes(512);
+  ranks[1].peak = Bytes(std::int64_t{1} << 60);
+  EXPECT_EQ(compare_ranks(ranks).outlier, 1U);
+}
+
+TEST(Ranks, OfAFolderInWhichNothingCanBeReadAreAnError) {
+  const Folder folder("unreadable");
+  folder.write("rank0.pickle", "damaged");
+  folder.write("rank1.json", R"({"segments": [], "device_traces": []})");
+  try {
+    inspect_folder(folder.path());
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("none of its 2 snapshots could be read"));
+    EXPECT_THAT(error.what(), HasSubstr("rank0.pickle, byte 0"));
+  }
+}
+
 TEST(Ranks, OfAFolderWithoutSnapshotsOrOfNone) {
   const Folder folder("none");
   EXPECT_THROW(inspect_folder(folder.path()), UsageError);

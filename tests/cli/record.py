@@ -206,6 +206,48 @@ if len(sys.argv) < 5: subprocess.run([sys.executable, sys.argv[0], "a", "child",
         done = self.record("import shutil; shutil.rmtree('gone')\n" + self.USES_CUDA, "--out", "gone/run.pickle")
         self.assertRegex(done.stderr, r"(?m)^cinch record: no snapshot: FileNotFoundError")
 
+    def test_a_snapshot_that_fails_is_not_blamed_on_the_exit(self):
+        (self.folder / "gone").mkdir()
+        done = self.record("import shutil; shutil.rmtree('gone')\n" + self.USES_CUDA, "--out", "gone/run.pickle")
+        self.assertIn("what went wrong is said above", done.stderr)
+        self.assertNotIn("exit handlers", done.stderr)
+
+    def test_an_out_that_cannot_be_written_is_found_out_before_the_program_runs(self):
+        (self.folder / "folder").mkdir()
+        for out, words in (("", "the name is empty"), ("folder", "is a folder"), ("folder/", "is a folder"),
+                           ("a" * 250 + ".pickle", "is too long"), ("/proc/x.pickle", "cannot write"),
+                           ("/dev/null", "no regular file")):
+            done = self.record("print('ran')", "--out", out, code=2)
+            self.assertEqual(done.stdout, "", out)
+            self.assertIn(words, done.stderr)
+        self.assertEqual(list((self.folder / "folder").iterdir()), [])
+
+    def test_names_of_any_bytes(self):
+        name = os.fsdecode(b"a b\n\x1b\xff.pickle")
+        done = self.record(self.USES_CUDA, "--out", name)
+        self.assertEqual(self.names(), [name])
+        self.assertNotIn("\x1b", done.stderr)
+        self.assertIn("now: cinch inspect $'" + str(self.folder) + "/a b\\012\\033\\377.pickle'\n", done.stderr)
+
+    def test_an_ignored_sigchld_is_no_hindrance(self):
+        self.assertIn("did not import torch.cuda", self.run_ignoring_sigchld("pass").stderr)
+
+    def run_ignoring_sigchld(self, program):
+        return subprocess.run(self.command(program), cwd=self.folder, text=True, timeout=60, capture_output=True,
+                              env=self.environment, check=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+
+    def test_an_empty_pythonpath_stays_without_the_working_folder(self):
+        (self.folder / "elsewhere").mkdir()
+        done = self.record("import os, sys; print(os.environ['PYTHONPATH'], os.getcwd() in sys.path[1:])", PYTHONPATH="")
+        self.assertRegex(done.stdout, r"^[^:]*/cinch-record-\w+ False\n$")
+
+    def test_temporary_folders_that_cannot_serve(self):
+        (self.folder / "a:b").mkdir()
+        self.record(self.USES_CUDA, TMPDIR=str(self.folder / "a:b"))
+        self.assertEqual(self.names(), ["snapshot.pickle"])
+        self.assertIn("TMPDIR is /no/such", self.record("pass", TMPDIR="/no/such", code=2).stderr)
+
     def test_bad_usage(self):
         for arguments, words in ((["record"], "required"), (["record", "--out", "no/such/x", "--", "true"], "no folder"),
                                  (["record", "--", "no-such-program"], "cannot start no-such-program"),

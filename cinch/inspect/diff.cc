@@ -91,7 +91,7 @@ class Namer {
     for (const auto& [id, life] : lives) {
       const Kind kind = id < kinds_->of.size() ? kinds_->of[id] : Kind::kUnknown;
       const auto& [module, path] = names_of(life.stack);
-      add(held, std::string(trace::name_of(category_of(kind))), module, path, life.bytes);
+      add(held, std::string(name_of(kind)), module, path, life.bytes);
     }
   }
 
@@ -162,7 +162,8 @@ Holdings holdings(const trace::Trace& trace) {
       const std::string module(trace.name(made.module)), op(trace.op_name(made.op)), name(trace.name(made.name));
       std::string path = name.empty() ? module : name;
       if (name.empty() && !op.empty()) path += (path.empty() ? "" : " ") + op;
-      add(held, std::string(trace::name_of(made.category)), module, path, made.bytes);
+      // As far as kUnknown, kinds are numbered as categories.
+      add(held, std::string(name_of(static_cast<Kind>(made.category))), module, path, made.bytes);
     }
   };
   add_at(all.peak, timeline.peak().event);

@@ -1,5 +1,5 @@
 #pragma once
-// What grew between two recordings: at the peak and at the end, by category, module and call path.
+// What grew between two recordings: at the peak and at the end, by kind, module and call path.
 //
 //   const Diff diff = compare(holdings(Snapshot::open("before.pickle")), holdings(Snapshot::open("after.pickle")));
 //   if (diff.peak.grown() > Bytes(0)) puts(diff.peak.paths.front().name.c_str());
@@ -25,7 +25,7 @@ struct Share {
 /// What lives at one moment, by name. Each of the maps sums to the total.
 struct Held {
   Share total;
-  std::map<std::string, Share> categories;  ///< "parameter", …
+  std::map<std::string, Share> categories;  ///< By Kind: "parameters", …
   std::map<std::string, Share> modules;     ///< Path; of a snapshot the user's function: "model.py forward". "": none.
   std::map<std::string, Share> paths;       ///< Without line numbers, which move when a program is edited.
 };

@@ -113,11 +113,22 @@ TEST(Diff, OfRecordedRunsHasThePublishedPeaks) {
   EXPECT_EQ(diff.peak.after.bytes, Bytes(54'802'667'524));
   expect_rows_sum_up(diff.peak);
   expect_rows_sum_up(diff.end);
-  EXPECT_EQ(diff.peak.categories[0].name, "optimizer_state");
+  EXPECT_EQ(diff.peak.categories[0].name, "optimizer state");
   // Two fp32 numbers for each of 3,406,809,600 parameters, in two tensors for each of 291.
   EXPECT_EQ(diff.peak.categories[0].grown(), Bytes(std::int64_t{3'406'809'600} * 2 * 4));
   EXPECT_EQ(diff.peak.categories[0].after.allocations, 582u);
   EXPECT_EQ(diff.peak.modules[0].name, "user/optimizer.py step");
+}
+
+TEST(Diff, AutocastTradesActivationsForWeightCopies) {
+  const Diff diff = compare(of_snapshot("gpt2.7b-b4-s128-fp32-forward.pickle.zst"),
+                            of_snapshot("gpt2.7b-b4-s128-bf16-autocast-forward.pickle.zst"));
+  ASSERT_FALSE(diff.peak.categories.empty());
+  EXPECT_EQ(diff.peak.categories.front().name, "autocast weight copies");
+  EXPECT_EQ(diff.peak.categories.front().before.bytes, Bytes(0));
+  EXPECT_EQ(diff.peak.categories.back().name, "activations");
+  EXPECT_LT(diff.peak.categories.back().grown(), Bytes(0));
+  expect_rows_sum_up(diff.peak);
 }
 
 TEST(Diff, LineNumbersDoNotMatter) {

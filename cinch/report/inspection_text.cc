@@ -237,7 +237,7 @@ void pinned_table(Page& page, const inspect::Fragmentation& parts) {
 void leaks_table(Page& page, const inspect::Leaks& leaks) {
   if (leaks.found.empty()) return;
   page.blank();
-  page.head(fmt::format("{:>12}{:>12}{:>9}  {}", "bytes a step", "held", "periods", "leaks at"));
+  page.head(fmt::format("{:>12}{:>12}{:>9}  {}", "bytes a step", "held", "times", "leaks at"));
   for (const inspect::Leak& leak : leaks.found) {
     page.line("{:>12}{:>12}{:>9}  {}", size_words(leak.bytes_per_step), size_words(leak.held), number(leak.periods),
               one_line(leak.path, 100));

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cinch/core/text.h"
 #include "cinch/report/internal/format.h"
@@ -14,7 +15,7 @@ using internal::exact;
 using internal::in_unit;
 using internal::one_line;
 
-constexpr std::size_t kRows = 14;
+constexpr std::size_t kRows = 14, kSettingWidth = 56;
 
 std::string bold(const std::string& words, bool colour) { return colour ? "\x1b[1m" + words + "\x1b[0m" : words; }
 std::string verdict(const std::string& words, bool good, bool colour) {
@@ -79,9 +80,24 @@ std::string run_row(const Replayed& replayed, const WhatIf& run, const internal:
                change = static_cast<double>(run.peak_reserved.high.count()) - before;
   const bool comparable = !is_now && before > 0 && !run.failure && !replayed.now.failure;
   const std::string setting = is_now ? "now: " + name_of(run.settings) : name_of(run.settings);
-  return row(chosen ? "▶" : " ", one_line(setting, 56), range(run.peak_allocated, unit), range(run.peak_reserved, unit),
+  const std::string mark = chosen ? "▶" : " ";
+  const bool wide = setting.size() > kSettingWidth;  // Cut, it would be some other setting: it gets a line of its own.
+  return (wide ? mark + " " + setting + "\n" : "") +
+         row(wide ? " " : mark, wide ? "" : setting, range(run.peak_allocated, unit), range(run.peak_reserved, unit),
              comparable ? fmt::format("{:+.1f} %", 100 * change / before) : "", fmt::format("{}", run.alloc_retries),
              outcome(run));
+}
+
+bool same(const allocator::Interval& left, const allocator::Interval& right) {
+  return left.low == right.low && left.high == right.high;
+}
+
+/// A setting of the grid that changes nothing; those that were asked for by name are shown all the same.
+bool without_effect(const Replayed& replayed, const WhatIf& run) {
+  const WhatIf& now = replayed.now;
+  return replayed.searched && same(run.peak_allocated, now.peak_allocated) &&
+         same(run.peak_reserved, now.peak_reserved) && run.alloc_retries == now.alloc_retries &&
+         outcome(run) == outcome(now);
 }
 
 std::string table(const Replayed& replayed, bool colour) {
@@ -92,12 +108,20 @@ std::string table(const Replayed& replayed, bool colour) {
                               "allocated", "reserved", "vs now", "retries", "runs out"),
                           colour);
   text += run_row(replayed, replayed.now, unit, true);
-  std::size_t rows = 1;
+  std::size_t rows = 0, idle = 0;
+  bool ranges = false;
   for (const WhatIf& run : replayed.runs) {
-    if (rows++ > kRows) break;
-    text += run_row(replayed, run, unit, false);
+    if (without_effect(replayed, run)) {
+      ++idle;
+    } else if (++rows <= kRows) {
+      text += run_row(replayed, run, unit, false);
+      ranges = ranges || run.peak_allocated.low != run.peak_allocated.high ||
+               run.peak_reserved.low != run.peak_reserved.high;
+    }
   }
-  if (replayed.runs.size() > kRows) text += fmt::format("  … {} more: --json has them\n", replayed.runs.size() - kRows);
+  if (rows > kRows) text += fmt::format("  … {} more: --json has them\n", rows - kRows);
+  if (idle > 0) text += fmt::format("  {} settings change nothing: --json has them\n", idle);
+  if (ranges) text += "  Ranges: over several orders of addresses that the driver may choose.\n";
   return text;
 }
 
@@ -150,7 +174,7 @@ std::string floor_line(const Replayed& replayed) {
   if (!replayed.verdict || replayed.now.failure) return "";
   const Bytes requested = replayed.verdict->stats.peak_requested;
   return fmt::format(
-      "No setting can reserve less than {}: so much is asked for at the peak. {} of it is reserved now: {} too much.\n",
+      "Tensors alone need {} at the peak; {} are reserved now, {} more. No setting goes below the first.\n",
       exact(requested), exact(replayed.now.peak_reserved.high), to_string(replayed.now.peak_reserved.high - requested));
 }
 
@@ -159,6 +183,17 @@ std::string capacity_line(const Replayed& replayed) {
   return fmt::format(
       "  The process may reserve {} ({}).\n", to_string(*replayed.capacity),
       replayed.capacity_given ? "--capacity; the CUDA context comes on top" : "what it had when the recording ran out");
+}
+/// Keys that older versions of PyTorch refuse.
+std::string since(const allocator::Settings& settings) {
+  const std::string conf = settings.to_string();
+  std::string text;
+  for (const auto& [key, version] : {std::pair{"large_segment_size_mb", "2.11"},
+                                     {"max_non_split_rounding_mb", "2.6"},
+                                     {"expandable_segments", "2.1"}}) {
+    if (conf.find(key) != std::string::npos) text += fmt::format("{} needs PyTorch {}. ", key, version);
+  }
+  return text.empty() ? text : text.substr(0, text.size() - 1) + "\n";
 }
 }  // namespace
 
@@ -169,12 +204,10 @@ bool Replayed::fits() const {
 std::string text(const Replayed& replayed, bool colour) {
   std::string text = agreement(replayed, colour) + capacity_line(replayed) + advice(replayed, colour);
   text += "\n" + table(replayed, colour);
-  const bool several =
-      std::any_of(replayed.runs.begin(), replayed.runs.end(), [](const WhatIf& run) { return run.orders > 1; });
-  if (several) text += "  Ranges: over several orders of addresses that the driver may choose.\n";
   const std::string floor = floor_line(replayed);
   if (!floor.empty()) text += "\n" + floor;
   if (replayed.recommended) {
+    text += since(*replayed.recommended);
     text += fmt::format("Next: export PYTORCH_CUDA_ALLOC_CONF={}\n",
                         internal::shell_word(replayed.recommended->to_string()));
   } else if (!replayed.searched) {

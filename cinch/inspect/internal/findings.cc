@@ -169,10 +169,11 @@ void leaks(const Inspection& seen, std::vector<Finding>& found) {
                                                                     : "step";
   if (leaks.steps_until_full && *leaks.steps_until_full > 0) {
     const auto steps = static_cast<std::int64_t>(*leaks.steps_until_full);
-    action = fmt::format("The card is full after {} more. ", with_thousands(steps)) + action;
+    const std::string_view plural = steps == 1 ? "" : turn.ends_with('s') ? "es" : "s";
+    action = fmt::format("The card is full after {} more {}{}. ", with_thousands(steps), turn, plural) + action;
   }
-  found.push_back({fmt::format("LEAK: {} more live after every {}, {} by now: {}.", size_words(leaks.bytes_per_step),
-                               turn, size_words(held), where),
+  found.push_back({fmt::format("LEAK: {} more live after every {}, {} in {} of them: {}.",
+                               size_words(leaks.bytes_per_step), turn, size_words(held), most.periods, where),
                    held, action});
 }
 

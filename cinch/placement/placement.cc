@@ -17,11 +17,11 @@ using internal::Repacker;
 using internal::Search;
 
 /// Beyond, nodes are too slow for a search to get anywhere.
-constexpr std::size_t kSearchableItems = 3000;
+constexpr std::size_t kSearchableItems = 1000;
 /// After so many runs of the search, all strategies have had a turn, and runs get longer.
 constexpr std::int64_t kRunsPerRound = 14;
-/// Passes of the greedy half between two runs of the search.
-constexpr int kPassesPerRun = 8;
+/// Passes of the greedy half before each run of the search, which they take about as long as.
+constexpr int kPassesPerRun = 64;
 
 struct Greedy {
   std::vector<std::int64_t> offsets;
@@ -60,14 +60,13 @@ class Part {
 
   /// A slice of work towards `target`, which is not below the bound; on the way, anything lower than now if `minimize`.
   void improve(std::int64_t target, bool minimize, Budget& budget) {
-    const bool searchable = problem_.items.size() <= kSearchableItems;
-    if (searchable) search(target, minimize, budget);
-    for (int pass = 0; pass < (searchable ? kPassesPerRun : 1); ++pass) {
-      if (height_ <= target || bound_ > target || budget.spent()) return;
+    for (int pass = 0; pass < kPassesPerRun; ++pass) {
+      if (height_ <= target || budget.spent()) return;
       const std::int64_t height = repacker_.repack(target, repacked_);
       budget.spend(static_cast<std::int64_t>(problem_.items.size()));
       if (height < height_) offsets_ = repacked_, height_ = height;
     }
+    if (height_ > target && problem_.items.size() <= kSearchableItems) search(target, minimize, budget);
   }
 
  private:

@@ -4,12 +4,10 @@
 // Every item has a lower bound on its offset. A node takes an item that nothing unplaced can slip under: either it lies
 // at its bound, or it lies on top of an unplaced item, which raises the bound. Placements in which every item rests on
 // another or on the floor are enough (any other can be pushed down), so this is complete. What makes it fast:
-//   * it grows from the lowest place upwards, and there from the section with the fewest ways on (MiniMalloc's
-//   canonical
-//     order and dominance, told as bounds);
-//   * each section is a machine with release times: all that is unplaced must fit above its bounds ("section
-//   inference"),
-//     and an item that leaves no room for the others above itself lies on one of them ("not first");
+//   * it grows from the lowest place upwards, and there from the section with the fewest ways on: MiniMalloc's
+//     canonical order and dominance, told as bounds;
+//   * each section is a machine with release times: all that is unplaced must fit above its bounds, and an item that
+//     leaves no room for the others above itself lies on one of them ("section inference", "not first");
 //   * every bound knows which placed items it follows from: what failed for reasons elsewhere is not tried again with
 //     another choice here (conflict-directed backjumping), as most choices concern other times;
 //   * what no unplaced item connects is solved apart; states that failed are remembered; equal items keep their order;

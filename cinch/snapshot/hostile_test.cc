@@ -11,6 +11,7 @@
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
 #include "cinch/snapshot/snapshot.h"
+#include "cinch/trace/trace.h"
 
 namespace cinch::snapshot {
 namespace {
@@ -80,6 +81,44 @@ TEST(HostilePickle, AListThatHoldsItselfIsNoTrace) {
                                   "K\1" + text("addr") + "K\1uee")),
               HasSubstr("a frame of a stack"));
   EXPECT_THAT(refusal(kBegin + "}q\0("s + text("segments") + "h\0u."s), HasSubstr("segments is no list"));
+}
+
+// The list is walked as blocks while it would become a stack.
+TEST(HostilePickle, AListOfBlocksIsNoStackOfOneOfThem) {
+  const std::string block = "}(" + text("size") + "K\1" + text("state") + text("inactive") + text("filename") +
+                            text("f") + text("name") + text("n") + text("line") + "K\1" + text("frames") + "h\7" +
+                            times(40, text("more") + "N") + "u";
+  EXPECT_THAT(refusal(snapshot_of("]", "](}(" + text("address") + "K\1" + text("total_size") + "K\2" + text("blocks") +
+                                           "]q\7("s + block + block + "eue")),
+              HasSubstr("used twice"));
+}
+
+TEST(HostileJson, SizesThatContradictTheirBlockAreItsAndCounted) {
+  for (const char* size : {"300", "1099511627776"}) {
+    const std::string json =
+        R"({"segments": [{"address": 4096, "total_size": 1024, "blocks": [
+            {"size": 1024, "requested_size": 100, "state": "active_allocated"}]}], "device_traces": [[
+            {"action": "alloc", "addr": 4096, "stream": 0, "size": )" +
+        std::string(size) + "}]]}";
+    const Snapshot snapshot = Snapshot::parse(json, "x");
+    EXPECT_EQ(snapshot.devices()[0].left_out, 1u);
+    trace::Trace trace;
+    snapshot.play(snapshot.devices()[0], trace);
+    EXPECT_EQ(trace.events().back().bytes, Bytes(100));
+  }
+}
+
+TEST(HostileJson, MessagesAreShortAndPrintable) {
+  for (const std::string& bad : {"\x1b[31m\xff\x7f\""s, times(100'000, "9")}) {
+    try {
+      Snapshot::parse("{\"segments\": " + bad, "x");
+      ADD_FAILURE();
+    } catch (const DataError& error) {
+      const std::string what = error.what();
+      EXPECT_LT(what.size(), 300u);
+      for (const char character : what) EXPECT_TRUE(character >= ' ' && character <= '~');
+    }
+  }
 }
 
 TEST(HostilePickle, NestingCostsNothing) {

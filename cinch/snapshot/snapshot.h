@@ -52,7 +52,8 @@ struct Device {
       end;                             ///< State before the first and after the last event of the window; by address.
   std::vector<std::uint64_t> streams;  ///< cudaStream_t of each StreamId.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> pools;  ///< segment_pool_id of each PoolId.
-  /// Events that contradict those before them (a free of what does not live): a ring buffer that lost some, or damage.
+  /// Events that contradict the others (a free of what does not live): a ring buffer that lost some, or damage. Those
+  /// that contradict in nothing but their size are played with the size of the block, and counted here too.
   std::size_t left_out = 0;
 };
 

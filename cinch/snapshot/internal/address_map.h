@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "cinch/snapshot/internal/seed.h"
+
 namespace cinch::snapshot::internal {
 
 /// Open addressing; addresses below 2^63. Value is cheap to copy.
@@ -62,12 +64,7 @@ class AddressMap {
     Value value{};
   };
 
-  std::size_t home(std::uint64_t address) const {
-    std::uint64_t hash = address * 0x9e3779b97f4a7c15;
-    hash ^= hash >> 32;
-    hash *= 0xff51afd7ed558ccd;
-    return (hash ^ hash >> 29) & (slots_.size() - 1);
-  }
+  std::size_t home(std::uint64_t address) const { return mixed(address, 0) & (slots_.size() - 1); }
   std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
   void grow() {
     std::vector<Slot> old(slots_.size() * 2);

@@ -17,6 +17,9 @@ namespace cinch::snapshot::internal {
 namespace {
 constexpr std::size_t kWindowBytes = 1u << 20;
 constexpr std::size_t kCompressedBytes = 1u << 17;
+// Snapshots shrink by 20 to 100; what inflates further is made to keep us busy.
+constexpr std::uint64_t kTrustedBytes = std::uint64_t{1} << 30, kMostInflated = std::uint64_t{64} << 30;
+constexpr std::uint64_t kMostRatio = 10'000;
 constexpr std::array<std::uint8_t, 2> kGzipMagic{0x1f, 0x8b};
 constexpr std::array<std::uint8_t, 4> kZstdMagic{0x28, 0xb5, 0x2f, 0xfd};
 
@@ -157,6 +160,49 @@ class ZstdStream final : public ByteStream {
 };
 }  // namespace
 
+namespace {
+/// Counts what is read on its way.
+class Counted final : public ByteStream {
+ public:
+  Counted(std::unique_ptr<ByteStream> inner, std::uint64_t& bytes) : inner_(std::move(inner)), bytes_(bytes) {}
+  std::size_t read(std::uint8_t* into, std::size_t room) override {
+    const std::size_t got = inner_->read(into, room);
+    bytes_ += got;
+    return got;
+  }
+
+ private:
+  std::unique_ptr<ByteStream> inner_;
+  std::uint64_t& bytes_;
+};
+
+/// Refuses decompression bombs.
+class Bounded final : public ByteStream {
+ public:
+  template <class Stream>
+  static std::unique_ptr<ByteStream> make(std::unique_ptr<ByteStream> inner) {
+    auto bounded = std::make_unique<Bounded>();
+    bounded->stream_ = std::make_unique<Stream>(std::make_unique<Counted>(std::move(inner), bounded->compressed_));
+    return bounded;
+  }
+  std::size_t read(std::uint8_t* into, std::size_t room) override {
+    const std::size_t got = stream_->read(into, room);
+    inflated_ += got;
+    const bool is_bomb = inflated_ > kTrustedBytes && inflated_ / kMostRatio > compressed_;
+    if (is_bomb || inflated_ > kMostInflated) {
+      throw Problem{"the compressed data inflates beyond all measure: " + std::to_string(inflated_) + " B from " +
+                        std::to_string(compressed_),
+                    "If it is a snapshot nevertheless, uncompress it first."};
+    }
+    return got;
+  }
+
+ private:
+  std::uint64_t compressed_ = 0, inflated_ = 0;
+  std::unique_ptr<ByteStream> stream_;
+};
+}  // namespace
+
 std::unique_ptr<ByteStream> inflated(std::unique_ptr<ByteStream> inner) {
   std::string start(kZstdMagic.size(), '\0');
   std::size_t count = 0;
@@ -168,8 +214,8 @@ std::unique_ptr<ByteStream> inflated(std::unique_ptr<ByteStream> inner) {
   start.resize(count);
   const bool gzip = begins_with(start, kGzipMagic), zstd = begins_with(start, kZstdMagic);
   auto whole = std::make_unique<Prefixed>(std::move(start), std::move(inner));
-  if (gzip) return std::make_unique<GzipStream>(std::move(whole));
-  if (zstd) return std::make_unique<ZstdStream>(std::move(whole));
+  if (gzip) return Bounded::make<GzipStream>(std::move(whole));
+  if (zstd) return Bounded::make<ZstdStream>(std::move(whole));
   return whole;
 }
 

@@ -92,7 +92,13 @@ class JsonHandler {
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/, const nlohmann::json::exception& error) {
     const std::string_view what = error.what();  // "[json.exception.…] parse error at line …"
     const std::size_t bracket = what.find("] ");
-    throw Problem{std::string(bracket == std::string_view::npos ? what : what.substr(bracket + 2))};
+    std::string text(bracket == std::string_view::npos ? what : what.substr(bracket + 2));
+    constexpr std::size_t kStart = 120, kEnd = 60;  // Where and what; between them is the file's own text.
+    if (text.size() > kStart + kEnd) text.replace(kStart, text.size() - kStart - kEnd, " ... ");
+    for (char& character : text) {
+      if (character < ' ' || character > '~') character = '?';
+    }
+    throw Problem{std::move(text)};
   }
 
  private:

@@ -143,6 +143,9 @@ std::uint32_t Machine::stack_of(Value frames) {
   if (list.kind == Kind::kNone) return 0;
   if (list.kind == Kind::kStack) return list.id;
   if (list.kind != Kind::kList) throw Problem{"the frames of a stack are no list"};
+  if (container(list).used && !container(list).items.empty()) {  // It is being walked: it must stay what it is.
+    throw Problem{"the frames of a stack are used twice, as something else before"};
+  }
   scratch_.clear();
   for (const Value& item : container(list).items) {
     trace::Frame frame;

@@ -208,9 +208,10 @@ void rebuild(Recording& recording, Recording::PerDevice& recorded, Range range, 
   Undo undo(recorded, has_requests);
   const auto undo_to = [&](std::size_t from, std::size_t to) {
     for (std::size_t i = from; i-- > to;) {
+      const std::int64_t size = events[i].size;
       const bool undone = undo.undo(events[i]);
       events[i].left_out = undone ? 0 : 1;
-      if (i < begin + range.last) device.left_out += undone ? 0 : 1;
+      if (i < begin + range.last) device.left_out += undone && events[i].size == size ? 0 : 1;
     }
   };
   undo_to(end, begin + range.last);

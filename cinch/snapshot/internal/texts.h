@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cinch/snapshot/internal/recording.h"
+#include "cinch/snapshot/internal/seed.h"
 
 namespace cinch::snapshot::internal {
 
@@ -44,10 +45,7 @@ class Texts {
 
   static std::uint64_t hash_of(const char* data, std::size_t size) {
     std::uint64_t hash = 0x9e3779b97f4a7c15 ^ size;
-    const auto add = [&](std::uint64_t word) {
-      hash = (hash ^ word) * 0xff51afd7ed558ccd;
-      hash ^= hash >> 32;
-    };
+    const auto add = [&](std::uint64_t word) { hash = mixed(hash, word); };
     for (; size >= 8; size -= 8, data += 8) {
       std::uint64_t word;
       std::memcpy(&word, data, 8);

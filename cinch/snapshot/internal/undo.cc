@@ -141,6 +141,9 @@ bool Undo::undo_alloc(PackedEvent& event) {
     seen_stacks_ = true;
     same_stacks_ = same_stacks_ && block->stack == event.stack;
   }
+  // What follows is the authority: its size was checked. Older recordings do not tell requests from blocks.
+  const bool is_unknown = !block->from_free && block->requested == block->size && event.size <= block->size;
+  if (!is_unknown) event.size = block->requested;
   event.pool = pool_of(event.address, *block);
   leave(event.address, *block);
   return true;
@@ -169,6 +172,7 @@ bool Undo::undo_requested(PackedEvent& event) {
   LiveBlock* block = blocks_.find(event.address);
   if (block == nullptr || block->state != LiveBlock::State::kPending) return false;
   block->state = LiveBlock::State::kAllocated;
+  event.size = block->requested;
   event.pool = pool_of(event.address, *block);
   return true;
 }

@@ -26,7 +26,8 @@ class Undo {
  public:
   /// `has_requests`: frees are recorded in two parts.
   Undo(const Recording::PerDevice& recorded, bool has_requests);
-  /// False if the event contradicts what follows it. Sets its pool.
+  /// False if the event contradicts what follows it. Sets its pool, and its size to that of the
+  /// block it begins or ends.
   bool undo(PackedEvent& event);
   /// Live blocks by address. Those that overlap others, or reach out of their segment, are taken out and put into
   /// `dropped`.

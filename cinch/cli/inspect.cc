@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,7 @@
 namespace cinch::cli {
 namespace {
 
-constexpr std::uint64_t kStandardInput = std::uint64_t{1} << 32;
+constexpr std::uint64_t kStreamed = std::uint64_t{1} << 32;
 
 struct InspectOptions {
   std::string source, html;
@@ -186,14 +187,14 @@ std::optional<inspect::OomReport> error_in(std::string_view bytes, const std::st
   return std::nullopt;
 }
 
-ExitCode show_standard_input(const InspectOptions& options, const Question& question, Stage& stage) {
-  const std::string bytes = read_file("/dev/stdin", kStandardInput);
+/// Standard input, a pipe: what can be read once. `name` is for people.
+ExitCode show_stream(const InspectOptions& options, const std::string& file, const std::string& name,
+                     const Question& question, Stage& stage) {
+  const std::string bytes = read_file(file, kStreamed);
   if (bytes.starts_with("CINCHTRC"))
-    throw UsageError("a trace of cinch's cannot come from standard input", "Give its file's name.");
-  if (const auto report = error_in(bytes, "standard input")) {
-    return show_text(options, *report, "standard input", stage);
-  }
-  const auto snapshot = snapshot::Snapshot::parse(bytes, "standard input", question.window);
+    throw UsageError("a trace of cinch's cannot come from " + name, "Give its file's name.");
+  if (const auto report = error_in(bytes, name)) return show_text(options, *report, name, stage);
+  const auto snapshot = snapshot::Snapshot::parse(bytes, name, question.window);
   stage = Stage::kWorking;
   return show(options, inspect_snapshot(snapshot, options, question));
 }
@@ -236,8 +237,11 @@ Run add_inspect(CLI::App& program) {
   verb->add_flag("-q,--quiet")->description("As for the other verbs; there is no progress to silence");
   return [options](Stage& stage) {
     const Question question = read(*options);
-    if (options->source == "-") return show_standard_input(*options, question, stage);
-    if (std::filesystem::is_directory(options->source)) return show_folder(*options, stage);
+    if (options->source == "-") return show_stream(*options, "/dev/stdin", "standard input", question, stage);
+    std::error_code ignored;  // Whoever reads it says what is wrong.
+    const auto kind = std::filesystem::status(options->source, ignored);
+    if (std::filesystem::is_directory(kind)) return show_folder(*options, stage);
+    if (std::filesystem::is_fifo(kind)) return show_stream(*options, options->source, options->source, question, stage);
     if (is_trace(options->source)) {
       report::Inspected result = inspect_trace(*options, question);
       stage = Stage::kWorking;

@@ -4,11 +4,13 @@
     recordings.py CINCH [unittest arguments]
 """
 import json
+import os
 import pathlib
 import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 CINCH = str(pathlib.Path(sys.argv.pop(1)).resolve()) if len(sys.argv) > 1 else "cinch"
@@ -181,6 +183,15 @@ class Inspect(Verb):
         with open(STEP, "rb") as file:
             self.assertEqual(self.document("-", stdin=file.read())["events"], 19342)
         self.assertIn("no out-of-memory error", self.cinch("-", stdin=b"all is well", code=2))
+
+    def test_a_pipe(self):
+        for kind, content in (("19,342", pathlib.Path(STEP).read_bytes()), ("NO ALLOCATOR", ERROR.encode())):
+            pipe = self.folder / f"pipe{len(content)}"
+            os.mkfifo(pipe)
+            writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+            writer.start()
+            self.assertIn(kind, self.cinch(str(pipe)))
+            writer.join()
 
     def test_bad_input(self):
         (self.folder / "damaged.pickle").write_bytes(b"\x80\x04garbage")

@@ -22,7 +22,7 @@ std::string exact(Bytes bytes) { return with_thousands(bytes.count()) + " B"; }
 
 std::string exact_and_words(Bytes bytes) { return exact(bytes) + " (" + size_words(bytes) + ")"; }
 
-bool worth_saying(Bytes part, Bytes whole) { return part > Bytes(0) && part * kWorthSaying >= whole; }
+bool worth_saying(Bytes part, Bytes whole) { return part > Bytes(0) && part.count() >= whole.count() / kWorthSaying; }
 
 /// ", in backward"; "" where nothing is known.
 std::string comma(const std::string& words) { return words.empty() ? "" : ", " + words; }

@@ -107,7 +107,7 @@ void Reductions::on_event(const trace::Event& event) {
   raise(event.action == Action::kOom ? event.bytes.count() : 0);
 }
 
-bool Reductions::matters(Measure measure) const { return most_removed_[measure] * kWorthAWord >= highest_[0]; }
+bool Reductions::matters(Measure measure) const { return most_removed_[measure] >= highest_[0] / kWorthAWord; }
 
 std::vector<std::uint32_t> Reductions::enough(Bytes target) const {
   std::vector<std::uint32_t> found, sets;

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cinch/snapshot/internal/plain_pickle.h"
+#include "cinch/snapshot/internal/plain_pickle_for_test.h"
 #include "cinch/snapshot/snapshot.h"
 
 namespace cinch::snapshot {

@@ -27,6 +27,7 @@ sed -E "s|-include [^ ]*cinch_std_pch\\.dir/cmake_pch\\.hxx||; s|-include [^ ]*c
 
 started=$SECONDS checked=0
 for file in "${files[@]}"; do
+  grep -Fq "$PWD/$file\"" "$scratch/compile_commands.json" || continue  # Not of this build.
   left=$((budget - (SECONDS - started)))
   [ "$left" -gt 0 ] || break
   status=0

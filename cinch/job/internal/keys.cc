@@ -37,7 +37,9 @@ std::vector<std::string> all_keys() {
   std::vector<std::string> all;
   const auto add = [&all](const std::string& section, const std::vector<std::string>& keys) {
     for (const std::string& key : keys) {
-      const std::string full = section + "." + key;
+      std::string full = section;
+      full += '.';
+      full += key;
       if (std::ranges::find(all, full) == all.end()) all.push_back(full);
     }
   };

@@ -144,7 +144,9 @@ TEST_P(InArena, ShortBatchesAndFailedAllocationsInBetweenGiveTheSameBits) {
   expect_same(with, without);
   EXPECT_GT(with.arena.served, 0);
   // Half a batch is one micro-batch of two: nothing that was not planned.
-  if (technique == Technique::kNone) EXPECT_GT(with.arena.missed, 0);
+  if (technique == Technique::kNone) {
+    EXPECT_GT(with.arena.missed, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, InArena,

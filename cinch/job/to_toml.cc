@@ -19,6 +19,7 @@ std::string quoted(const std::string& text) {
 
 std::string list(const std::vector<std::string>& texts) {
   std::vector<std::string> parts;
+  parts.reserve(texts.size());
   for (const std::string& text : texts) parts.push_back(quoted(text));
   return fmt::format("[{}]", fmt::join(parts, ", "));
 }

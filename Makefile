@@ -29,7 +29,7 @@ configure = @cmake --preset $(2) -B $(1) -DCINCH_TORCH_DIR=$(torch_dir) $(3) --l
 build = cmake --build $(1) -j $(JOBS) --target
 
 help:
-	@echo 'make inspect   the cinch program without LibTorch: inspect, replay, diff, record; two minutes'
+	@echo 'make inspect   the cinch program without LibTorch: inspect, replay, diff, record; a few minutes'
 	@echo 'make demo      fit a GPT of 10 million parameters into a memory budget and train it on real text'
 	@echo 'make test      build everything, run every test'
 	@echo 'make build     build everything'

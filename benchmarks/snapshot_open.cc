@@ -22,62 +22,26 @@
 
 #include "cinch/core/text.h"
 #include "cinch/snapshot/snapshot.h"
+#include "cinch/trace/sink.h"
 
 namespace {
-using cinch::Bytes;
-using cinch::trace::Action;
-
 double now() {
   timespec time{};
   ::clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-class Summary final : public cinch::trace::Sink {
- public:
-  void on_event(const cinch::trace::Event& event) override {
-    ++events_;
-    switch (event.action) {
-      case Action::kAlloc:
-        requested_ += event.bytes;
-        peak_requested_ = std::max(peak_requested_, requested_);
-        break;
-      case Action::kFreeCompleted:
-        requested_ -= event.bytes;
-        break;
-      case Action::kSegmentAlloc:
-      case Action::kSegmentMap:
-        reserved_ += event.bytes;
-        peak_reserved_ = std::max(peak_reserved_, reserved_);
-        break;
-      case Action::kSegmentFree:
-      case Action::kSegmentUnmap:
-        reserved_ -= event.bytes;
-        break;
-      default:
-        break;
-    }
-  }
-  void print() const {
-    const auto digits = [](Bytes bytes) { return cinch::with_thousands(bytes.count()); };
-    std::printf("  %s events; peak requested %s B, peak reserved %s B; live at the end %s B\n",
-                cinch::with_thousands(static_cast<std::int64_t>(events_)).c_str(), digits(peak_requested_).c_str(),
-                digits(peak_reserved_).c_str(), digits(requested_).c_str());
-  }
-
- private:
-  std::size_t events_ = 0;
-  Bytes requested_, reserved_, peak_requested_, peak_reserved_;
-};
-
 void summarize(const char* file) {
   const double begin = now();
   const auto snapshot = cinch::snapshot::Snapshot::open(file);
   const double opened = now();
   for (const auto& device : snapshot.devices()) {
-    Summary summary;
-    snapshot.play(device, summary);
-    summary.print();
+    cinch::trace::PeakMeter meter;
+    snapshot.play(device, meter);
+    const auto digits = [](cinch::Bytes bytes) { return cinch::with_thousands(bytes.count()); };
+    std::printf("  %s events; peak requested %s B, peak reserved %s B; live at the end %s B\n",
+                cinch::with_thousands(static_cast<std::int64_t>(device.events)).c_str(), digits(meter.peak()).c_str(),
+                digits(meter.peak_reserved()).c_str(), digits(meter.live()).c_str());
   }
   std::printf("  opened in %.2f s, played in %.2f s\n", opened - begin, now() - opened);
 }

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "cinch/allocator/internal/address_map.h"
 #include "cinch/allocator/internal/model.h"
 #include "cinch/core/error.h"
+#include "cinch/trace/address_map.h"
 
 namespace cinch::allocator {
 namespace {
@@ -21,16 +21,18 @@ struct CachingAllocator::State {
       : model(machine, addresses, listener) {}
 
   /// Of an allocated block.
-  Index block_at(std::uint64_t address) const {
-    const auto block = blocks.find(address);
-    if (!block || model.node(*block).address != address || model.node(*block).state != Node::State::kAllocated) {
+  Index block_at(std::uint64_t address) {
+    const Index* block = blocks.find(address);
+    if (block == nullptr || model.node(*block).address != address ||
+        model.node(*block).state != Node::State::kAllocated) {
       throw UsageError("address " + std::to_string(address) + " is not allocated");
     }
     return *block;
   }
 
   internal::Model model;
-  internal::AddressMap blocks;  ///< In use; pending ones that a retry completed stay until their address comes again.
+  trace::AddressMap<Index>
+      blocks;  ///< In use; pending ones that a retry completed stay until their address comes again.
 };
 
 CachingAllocator::CachingAllocator(Machine machine, AddressSource& addresses, SegmentListener* listener)
@@ -39,7 +41,7 @@ CachingAllocator::~CachingAllocator() = default;
 
 void CachingAllocator::restore(std::span<const trace::Segment> segments) {
   state_->model.restore(segments);
-  for (const Index block : state_->model.active_blocks()) state_->blocks.set(state_->model.node(block).address, block);
+  for (const Index block : state_->model.active_blocks()) state_->blocks[state_->model.node(block).address] = block;
 }
 
 std::variant<trace::Block, OutOfMemory> CachingAllocator::allocate(Bytes requested, StreamId stream, PoolId pool) {
@@ -49,7 +51,7 @@ std::variant<trace::Block, OutOfMemory> CachingAllocator::allocate(Bytes request
   const auto result = state_->model.allocate(static_cast<std::uint64_t>(requested.count()), stream, pool, kAnyone);
   if (const auto* refused = std::get_if<OutOfMemory>(&result)) return *refused;
   const Node& node = state_->model.node(std::get<Index>(result));
-  state_->blocks.set(node.address, std::get<Index>(result));
+  state_->blocks[node.address] = std::get<Index>(result);
   return trace::Block{.address = node.address,
                       .size = Bytes(static_cast<std::int64_t>(node.size)),
                       .requested = requested,
@@ -70,8 +72,8 @@ void CachingAllocator::record_stream(std::uint64_t address, StreamId stream) {
 }
 
 void CachingAllocator::complete(std::uint64_t address) {
-  const auto block = state_->blocks.find(address);
-  if (!block) return;
+  const Index* block = state_->blocks.find(address);
+  if (block == nullptr) return;
   const Node& node = state_->model.node(*block);
   if (node.state != Node::State::kPending || node.address != address) return;
   state_->model.complete(*block);

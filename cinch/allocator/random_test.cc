@@ -13,7 +13,6 @@
 #include <tuple>
 
 #include "cinch/allocator/caching_allocator.h"
-#include "cinch/allocator/internal/address_map.h"
 #include "cinch/allocator/internal/free_set.h"
 
 namespace cinch::allocator {
@@ -362,25 +361,6 @@ TEST(FreeSet, IsAnOrderedSet) {
       plain.insert(entry);
     }
     ASSERT_EQ(set.size(), plain.size());
-  }
-}
-
-TEST(AddressMap, IsAMap) {
-  Random random(2);
-  internal::AddressMap map;
-  std::map<std::uint64_t, std::uint32_t> plain;
-  for (int i = 0; i < 100'000; ++i) {
-    const std::uint64_t address = (1 + random.below(500)) << (random.one_in(2) ? 9 : 21);
-    if (random.one_in(2)) {
-      map.set(address, static_cast<std::uint32_t>(i));
-      plain[address] = static_cast<std::uint32_t>(i);
-    } else {
-      map.erase(address);
-      plain.erase(address);
-    }
-    const std::uint64_t other = (1 + random.below(500)) << 9;
-    const auto found = plain.find(other);
-    ASSERT_EQ(map.find(other), found == plain.end() ? std::nullopt : std::optional(found->second));
   }
 }
 }  // namespace

@@ -73,7 +73,6 @@ Run add_diff(CLI::App& program) {
                    "Exit with 1 if the peak or the end grew by more: bytes, or a share of the peak before")
       ->type_name("SIZE|PERCENT%");
   verb->add_flag("--json", options->json, "One JSON document on standard output and nothing else");
-  verb->add_flag("-q,--quiet")->description("As for the other verbs; there is no progress to silence");
   return [options](Stage& stage) {
     std::optional<Threshold> threshold;
     if (options->threshold) threshold = parse_threshold(*options->threshold);

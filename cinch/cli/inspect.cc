@@ -234,7 +234,6 @@ Run add_inspect(CLI::App& program) {
   verb->add_option("--html", options->html, "Also a page for a browser")->type_name("FILE");
   verb->add_option("--out", options->out, "Write the recording, or those events, as .pickle, .json or .chrome.json")
       ->type_name("FILE");
-  verb->add_flag("-q,--quiet")->description("As for the other verbs; there is no progress to silence");
   return [options](Stage& stage) {
     const Question question = read(*options);
     if (options->source == "-") return show_stream(*options, "/dev/stdin", "standard input", question, stage);

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "cinch/core/error.h"
-#include "cinch/snapshot/internal/address_map.h"
 #include "cinch/snapshot/internal/input.h"
 #include "cinch/snapshot/internal/json.h"
 #include "cinch/snapshot/internal/pickle.h"
 #include "cinch/snapshot/internal/rebuild.h"
 #include "cinch/snapshot/internal/recording.h"
+#include "cinch/trace/address_map.h"
 
 namespace cinch::snapshot {
 namespace {
@@ -179,7 +179,7 @@ class Player {
 
   trace::Sink& sink_;
   std::int64_t origin_us_;
-  internal::AddressMap<trace::AllocationId> live_;
+  trace::AddressMap<trace::AllocationId> live_;
   std::uint32_t next_ = 0;
 };
 }  // namespace

@@ -14,8 +14,25 @@ NameId NameTable::intern(std::string_view text) {
 }
 
 void PeakMeter::on_event(const Event& event) {
-  if (event.action == Action::kAlloc) live_ += event.bytes;
-  if (event.action == Action::kFreeCompleted) live_ -= event.bytes;
-  peak_ = std::max(peak_, live_);
+  switch (event.action) {
+    case Action::kAlloc:
+      live_ += event.bytes;
+      peak_ = std::max(peak_, live_);
+      break;
+    case Action::kFreeCompleted:
+      live_ -= event.bytes;
+      break;
+    case Action::kSegmentAlloc:
+    case Action::kSegmentMap:
+      reserved_ += event.bytes;
+      peak_reserved_ = std::max(peak_reserved_, reserved_);
+      break;
+    case Action::kSegmentFree:
+    case Action::kSegmentUnmap:
+      reserved_ -= event.bytes;
+      break;
+    default:
+      break;
+  }
 }
 }  // namespace cinch::trace

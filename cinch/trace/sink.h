@@ -49,14 +49,16 @@ class Sink {
   virtual void on_label(AllocationId /*allocation*/, Category /*category*/, NameId /*name*/) {}
 };
 
-/// Keeps the live bytes, the peak and nothing else. O(1) memory.
+/// Keeps live bytes, those of segments, their peaks and nothing else. O(1) memory.
 class PeakMeter final : public Sink {
  public:
   void on_event(const Event& event) override;
   Bytes live() const { return live_; }
   Bytes peak() const { return peak_; }
+  Bytes reserved() const { return reserved_; }  ///< By segments; 0 of a trace without them.
+  Bytes peak_reserved() const { return peak_reserved_; }
 
  private:
-  Bytes live_, peak_;
+  Bytes live_, peak_, reserved_, peak_reserved_;
 };
 }  // namespace cinch::trace

@@ -37,6 +37,18 @@ TEST(PeakMeter, CountsAllocationsAndFreesOnly) {
   EXPECT_EQ(meter.peak(), 5_KiB);
 }
 
+TEST(PeakMeter, CountsSegmentsApart) {
+  PeakMeter meter;
+  meter.on_event({.action = Action::kSegmentAlloc, .bytes = 20_MiB});
+  meter.on_event({.action = Action::kSegmentMap, .bytes = 2_MiB});
+  meter.on_event({.action = Action::kAlloc, .bytes = 5_MiB});
+  meter.on_event({.action = Action::kSegmentUnmap, .bytes = 2_MiB});
+  meter.on_event({.action = Action::kSegmentFree, .bytes = 20_MiB});
+  EXPECT_EQ(meter.reserved(), 0_B);
+  EXPECT_EQ(meter.peak_reserved(), 22_MiB);
+  EXPECT_EQ(meter.live(), 5_MiB);
+}
+
 TEST(Names, AreThoseOfTheJson) {
   EXPECT_EQ(name_of(Phase::kInit), "init");
   EXPECT_EQ(name_of(Phase::kData), "data");

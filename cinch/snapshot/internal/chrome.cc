@@ -57,30 +57,12 @@ class Counters final : public trace::Sink {
   void on_event(const trace::Event& event) override {
     const std::int64_t time_us = event.time_ns >= 0 ? event.time_ns / 1000 : position_;
     if (!event.before) ++position_;
-    switch (event.action) {
-      case Action::kAlloc:
-        requested_ += event.bytes;
-        break;
-      case Action::kFreeCompleted:
-        requested_ -= event.bytes;
-        break;
-      case Action::kSegmentAlloc:
-      case Action::kSegmentMap:
-        reserved_ += event.bytes;
-        break;
-      case Action::kSegmentFree:
-      case Action::kSegmentUnmap:
-        reserved_ -= event.bytes;
-        break;
-      case Action::kOom:
-        out_.instant(process_, "out of memory", time_us, event.bytes);
-        return;
-      default:
-        return;
-    }
-    if (event.before) return;
-    std::string counts = R"("requested": )" + std::to_string(requested_.count());
-    if (has_segments_) counts += R"(, "reserved": )" + std::to_string(reserved_.count());
+    if (event.action == Action::kOom) return out_.instant(process_, "out of memory", time_us, event.bytes);
+    const Bytes live = meter_.live(), reserved = meter_.reserved();
+    meter_.on_event(event);
+    if (event.before || (meter_.live() == live && meter_.reserved() == reserved)) return;
+    std::string counts = R"("requested": )" + std::to_string(meter_.live().count());
+    if (has_segments_) counts += R"(, "reserved": )" + std::to_string(meter_.reserved().count());
     out_.counter(process_, time_us, counts);
   }
 
@@ -89,7 +71,7 @@ class Counters final : public trace::Sink {
   int process_;
   bool has_segments_;
   std::int64_t position_ = 0;
-  Bytes requested_, reserved_;
+  trace::PeakMeter meter_;
 };
 }  // namespace
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cinch/core/seeded_hash.h"
 #include "cinch/snapshot/internal/recording.h"
-#include "cinch/snapshot/internal/seed.h"
 
 namespace cinch::snapshot::internal {
 
@@ -45,7 +45,7 @@ class Texts {
 
   static std::uint64_t hash_of(const char* data, std::size_t size) {
     std::uint64_t hash = 0x9e3779b97f4a7c15 ^ size;
-    const auto add = [&](std::uint64_t word) { hash = mixed(hash, word); };
+    const auto add = [&](std::uint64_t word) { hash = mix_hash(hash, word); };
     for (; size >= 8; size -= 8, data += 8) {
       std::uint64_t word;
       std::memcpy(&word, data, 8);

@@ -106,7 +106,7 @@ std::uint32_t Undo::pool_of(std::uint64_t address, const LiveBlock& block) const
 
 // Forgets the dead once they outnumber the living.
 void Undo::purge() {
-  AddressMap<LiveBlock> fresh;
+  trace::AddressMap<LiveBlock> fresh;
   blocks_.for_each([&](std::uint64_t address, const LiveBlock& block) {
     if (block.state != LiveBlock::State::kDead) fresh[address] = block;
   });

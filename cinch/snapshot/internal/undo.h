@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "cinch/snapshot/internal/address_map.h"
 #include "cinch/snapshot/internal/recording.h"
+#include "cinch/trace/address_map.h"
 
 namespace cinch::snapshot::internal {
 
@@ -65,7 +65,7 @@ class Undo {
   std::vector<Held> held_;
   std::vector<std::uint32_t> free_held_;
   std::map<std::uint64_t, std::uint32_t> by_address_;  ///< Segments, as indices of held_.
-  AddressMap<LiveBlock> blocks_;                       ///< Dead ones too: their segment is known.
+  trace::AddressMap<LiveBlock> blocks_;                ///< Dead ones too: their segment is known.
   std::map<std::uint64_t, std::uint64_t> expandable_;  ///< Live blocks of expandable segments: begin, end.
   std::size_t live_ = 0;
   bool has_requests_;

@@ -1,15 +1,18 @@
 #pragma once
 // A hash table from addresses to small values: the inner loop of everything that follows a trace.
+//
+//   AddressMap<AllocationId> live;
+//   live[event.address] = event.allocation;  ...  if (AllocationId* id = live.find(address)) live.erase(address);
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "cinch/snapshot/internal/seed.h"
+#include "cinch/core/seeded_hash.h"
 
-namespace cinch::snapshot::internal {
+namespace cinch::trace {
 
-/// Open addressing; addresses below 2^63. Value is cheap to copy.
+/// Open addressing with linear probing; addresses below 2^64 - 1. Value is cheap to copy.
 template <class Value>
 class AddressMap {
  public:
@@ -64,7 +67,7 @@ class AddressMap {
     Value value{};
   };
 
-  std::size_t home(std::uint64_t address) const { return mixed(address, 0) & (slots_.size() - 1); }
+  std::size_t home(std::uint64_t address) const { return mix_hash(address, 0) & (slots_.size() - 1); }
   std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
   void grow() {
     std::vector<Slot> old(slots_.size() * 2);
@@ -80,4 +83,4 @@ class AddressMap {
   std::vector<Slot> slots_;
   std::size_t size_ = 0;
 };
-}  // namespace cinch::snapshot::internal
+}  // namespace cinch::trace

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <zstd.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -166,6 +168,35 @@ TEST(HostilePickle, LengthsThatLieCostNothing) {
   EXPECT_THAT(refusal(kBegin + "Nr\xff\xff\xff\xff."s), HasSubstr("memo slot is out of range"));
   EXPECT_THAT(refusal(kBegin + "j\xff\xff\xff\xff."s), HasSubstr("never put"));
   EXPECT_THAT(refusal(kBegin + "Np123456789012345678901234567890\n."), HasSubstr("out of range"));
+}
+
+/// `begin` and so many MiB of zeros, compressed.
+std::string bomb(const std::string& begin, int mebibytes) {
+  const std::string zeros(1u << 20, '\0');
+  std::string out(1u << 20, '\0');
+  const std::unique_ptr<ZSTD_CStream, decltype(&ZSTD_freeCStream)> state(ZSTD_createCStream(), ZSTD_freeCStream);
+  ZSTD_outBuffer written{out.data(), out.size(), 0};
+  const auto add = [&](const std::string& part, ZSTD_EndDirective end) {
+    ZSTD_inBuffer in{part.data(), part.size(), 0};
+    while (ZSTD_compressStream2(state.get(), &written, &in, end) != 0 || in.pos < in.size) {
+      if (end == ZSTD_e_continue && in.pos == in.size) break;
+    }
+  };
+  add(begin, ZSTD_e_continue);
+  for (int i = 0; i < mebibytes; ++i) add(zeros, ZSTD_e_continue);
+  add("", ZSTD_e_end);
+  out.resize(written.pos);
+  return out;
+}
+
+TEST(HostilePickle, BombsAreRefusedOnceTheyAreKnown) {
+  const std::string two_gibibytes = "\x8e\0\0\0\x80\0\0\0\0"s;  // Bytes, which nobody needs: skipped.
+  try {
+    Snapshot::parse(bomb(kBegin + two_gibibytes, 1100), "bomb.pickle.zst");
+    FAIL() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("inflates beyond all measure"));
+  }
 }
 
 // An event may be named again through the memo; its dict and its list are what they were.

@@ -158,9 +158,6 @@ class ZstdStream final : public ByteStream {
   ZSTD_inBuffer in_{nullptr, 0, 0};
   bool between_frames_ = false, pending_ = false;
 };
-}  // namespace
-
-namespace {
 /// Counts what is read on its way.
 class Counted final : public ByteStream {
  public:

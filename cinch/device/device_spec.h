@@ -1,7 +1,8 @@
 #pragma once
-// What must be known of a device to predict on it. In this version the one device is the machine's own CPU.
+// What must be known of a device to predict on it: the machine's own CPU, CUDA cards by name, or a file that describes one.
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,19 +12,28 @@
 
 namespace cinch::device {
 
+enum class DeviceType : std::uint8_t { kCpu, kCuda };
+
 /// A value. Rates are the roofline's: what the device reaches at best, guessed from what it says of itself, before any
 /// calibration on the machine.
 struct DeviceSpec {
-  std::string name;  ///< "cpu".
-  Bytes memory;      ///< Physical memory, or what a container's cgroup allows if that is less.
+  std::string name;  ///< "cpu", "rtx4090-24gb".
+  DeviceType type = DeviceType::kCpu;
+  Bytes memory;      ///< CPU: physical memory, or what a container's cgroup allows. CUDA: what the driver reports as total.
+  Bytes context;     ///< CUDA: what the driver takes before the first tensor. 0 on the CPU.
+  /// CUDA: what cuBLAS takes for each thread and stream that multiplies matrices, through the caching allocator
+  /// (aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize). 0 on the CPU.
+  Bytes cublas_workspace;
+  int compute_capability = 0;  ///< CUDA: 80 for 8.0. Which attention kernels exist follows from it.
   struct Rate {
     DType dtype;
     double flops_per_second;
   };
   std::vector<Rate> peak_rates;            ///< Dense matrix products, all cores that `threads` uses.
   double bytes_per_second = 0;             ///< Of its memory.
+  double host_bytes_per_second = 0;        ///< CUDA: one direction of the link to the host's memory.
   std::chrono::duration<double> launch{};  ///< Fixed cost of one op.
-  int threads = 1;                         ///< Kernels' scratch and rates depend on it.
+  int threads = 1;                         ///< CPU: kernels' scratch and rates depend on it.
 };
 
 /// The device of that name ("cpu"), for `threads` threads (0: all cores the process may run on). Throws UsageError with

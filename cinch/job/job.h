@@ -22,13 +22,41 @@ struct GptConfig {
   double attention_dropout = 0;  ///< Above 0 the CPU uses the unfused attention: far more memory.
   bool tie_weights = true;
 };
+/// Residual network (1512.03385): 18 and 34 of basic blocks; 50, 101 and 152 of bottlenecks.
 struct ResNetConfig {
-  std::int64_t depth = 18;       ///< 18 is the one there is.
+  std::int64_t depth = 18;       ///< 18, 34, 50, 101 or 152.
   std::int64_t classes = 0, channels = 3, image_size = 0;  ///< image_size: height and width, pixels.
 };
 struct MlpConfig {
   std::vector<std::int64_t> sizes;  ///< Inputs, hidden layers, classes: at least two.
   double dropout = 0;
+};
+/// Encoder-only transformer (1810.04805): post-norm, learned positions, token types, GELU. Trained to classify sequences,
+/// or, with classes = 0, on masked language modelling with a head tied to the embedding.
+struct BertConfig {
+  std::int64_t layers = 0, hidden_size = 0, heads = 0, intermediate_size = 0, context_length = 512;
+  std::int64_t vocab_size = 30522, token_types = 2, classes = 0;
+  double dropout = 0.1, attention_dropout = 0.1;
+  double norm_eps = 1e-12;
+};
+/// Vision transformer (2010.11929): pre-norm, a class token, learned positions.
+struct VitConfig {
+  std::int64_t layers = 0, hidden_size = 0, heads = 0, intermediate_size = 0, patch_size = 16, image_size = 224;
+  std::int64_t channels = 3, classes = 0;
+  double dropout = 0, attention_dropout = 0;
+  double norm_eps = 1e-12;
+};
+/// Decoder-only transformer (2302.13971): RMSNorm, rotary positions, grouped-query attention, gated feed-forward.
+struct LlamaConfig {
+  std::int64_t layers = 0, hidden_size = 0, heads = 0, key_value_heads = 0, head_size = 0, intermediate_size = 0;
+  std::int64_t context_length = 0, vocab_size = 0;
+  double rope_theta = 10000, norm_eps = 1e-5;
+  bool tie_weights = false;
+};
+/// Encoder and decoder with skip connections (1505.04597), padded so that sizes stay; a class for every pixel.
+struct UnetConfig {
+  std::int64_t base_channels = 64, levels = 4;             ///< image_size is a multiple of 2^levels.
+  std::int64_t classes = 0, channels = 3, image_size = 0;
 };
 using ModelConfig = std::variant<GptConfig, ResNetConfig, MlpConfig>;
 
@@ -54,6 +82,8 @@ struct OptimizerConfig {
   double momentum = 0;                            ///< sgd
   double weight_decay = 0;
 };
+/// Of the arithmetic: kBf16 is autocast, weights and optimizer state stay float32.
+enum class Precision : std::uint8_t { kFp32, kBf16 };
 enum class Schedule : std::uint8_t { kConstant, kLinear, kCosine };
 
 struct TrainConfig {
@@ -63,6 +93,7 @@ struct TrainConfig {
   Schedule schedule = Schedule::kConstant;  ///< After the warm-up: linear and cosine fall to 0 at the last step.
   std::int64_t warmup_steps = 0;
   std::optional<double> max_grad_norm;
+  Precision precision = Precision::kFp32;
   std::int64_t evaluate_every = 0;          ///< 0: only at the end, if the data holds some out.
   std::int64_t evaluation_batches = 4;
   std::int64_t save_every = 0;              ///< 0: only at the end.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "cinch/dryrun/internal/claim.h"
 #include "cinch/dryrun/internal/fake.h"
 #include "cinch/dryrun/internal/state.h"
 
@@ -19,6 +20,12 @@ at::Tensor default_generator_state() {
   return at::detail::getDefaultCPUGenerator().get_state();
 }
 
+trace::TraceHeader header(const device::DeviceSpec& device) {
+  auto header = record::make_header(trace::TraceHeader::Source::kDryRun, at::get_num_threads());
+  header.device_name = device.name;
+  return header;
+}
+
 /// Parameters that a Session labelled by name keep it.
 bool labelled(const at::Tensor& tensor) {
   const auto& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
@@ -29,22 +36,40 @@ bool labelled(const at::Tensor& tensor) {
 
 DryRun::State* DryRun::State::active() noexcept { return g_active; }
 
-DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& /*device: the CPU is the one there is*/)
-    : producer(sink, record::make_header(trace::TraceHeader::Source::kDryRun, at::get_num_threads()), {}),
+DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& target)
+    : device(target),
+      producer(sink, header(target), {}),
       generator_state(default_generator_state()),
       intercept(c10::DispatchKeySet(c10::DispatchKey::Fake)) {
   internal::install_fallback();
+  if (on_cuda()) internal::claim_cuda();
+  internal::claim_properties(on_cuda() ? &device : nullptr);
   g_active = this;
 }
 
 DryRun::State::~State() {
+  cublas_workspaces.clear();
   g_active = nullptr;
+  internal::claim_properties(nullptr);
   for (auto& [impl, leaf] : leaves)
     if (leaf.tensor.grad().defined() && is_fake(leaf.tensor.grad())) leaf.tensor.mutable_grad() = leaf.grad;
   record::Muted muted;
   c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
   auto generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(generator_state);
+}
+
+c10::DataPtr DryRun::State::allocate(Bytes bytes, c10::Device where) {
+  return internal::allocate_fake(bytes, where, where.is_cuda() == on_cuda());
+}
+
+std::optional<record::Muted> DryRun::State::mute_host() const {
+  return on_cuda() ? std::optional<record::Muted>(std::in_place) : std::nullopt;
+}
+
+void DryRun::State::use_cublas() {
+  auto [slot, fresh] = cublas_workspaces.try_emplace(std::this_thread::get_id());
+  if (fresh) slot->second = allocate(device.cublas_workspace, c10::Device(c10::DeviceType::CUDA, 0));
 }
 
 void DryRun::State::label_gradients() {
@@ -62,7 +87,7 @@ void DryRun::State::meet(const at::Tensor& tensor) {
     const auto [slot, fresh] = parameters.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());
     if (fresh && made_here && !labelled(tensor)) record::label(tensor, trace::Category::kParameter, "");
   }
-  if (made_here) return;
+  if (made_here || (on_cuda() && tensor.is_cpu())) return;
   if (parameter) leaves.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, tensor.grad()});
   const auto* impl = tensor.storage().unsafeGetStorageImpl();
   if (impl->nbytes() == 0 || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;

@@ -29,8 +29,8 @@ namespace cinch::dryrun {
 /// One call, as rules see it. Tensors may be fake: sizes, strides and dtype are theirs, data is not there.
 class OpArguments {
  public:
-  OpArguments(const c10::OperatorHandle& op, std::span<const c10::IValue> values, int threads)
-      : op_(op), values_(values), threads_(threads) {}
+  OpArguments(const c10::OperatorHandle& op, std::span<const c10::IValue> values, int threads, bool on_cuda = false)
+      : op_(op), values_(values), threads_(threads), on_cuda_(on_cuda) {}
   const c10::IValue& operator[](std::size_t i) const { return values_[i]; }
   std::size_t size() const { return values_.size(); }
   /// Undefined if the argument is None.
@@ -38,11 +38,13 @@ class OpArguments {
   std::vector<at::Tensor> tensors(std::size_t i) const;  ///< Of a list argument.
   const c10::OperatorHandle& op() const { return op_; }
   int threads() const { return threads_; }               ///< Intra-op threads: kernels' scratch depends on them.
+  bool on_cuda() const { return on_cuda_; }              ///< Whether the call runs on a (claimed) CUDA device.
 
  private:
   const c10::OperatorHandle& op_;
   std::span<const c10::IValue> values_;
   int threads_;
+  bool on_cuda_;
 };
 
 struct OpRule {
@@ -52,9 +54,14 @@ struct OpRule {
   std::function<std::vector<at::Tensor>(const OpArguments&)> shape = {};
   /// Allocations inside the kernel that stand beside the outputs and are freed before it returns: made before the outputs
   /// (casts of arguments), and after them. In order; zeros are passed over.
+  /// CPU kernels' alone.
   std::function<std::vector<Bytes>(const OpArguments&)> scratch_before = {}, scratch = {};
+  /// The same of the CUDA kernel, after the outputs. Empty: none.
+  std::function<std::vector<Bytes>(const OpArguments&)> cuda_scratch = {};
   /// Multiply-adds count 2. Empty: 0, the op is bound by memory.
   std::function<double(const OpArguments&)> flops = {};
+  /// On CUDA it calls cuBLAS, whose workspace stays with the thread.
+  bool cublas = false;
 };
 
 /// For users' own ops: "myops::fused(Tensor x) -> Tensor" is "myops::fused"; overloads as "aten::add.Tensor".

@@ -28,10 +28,10 @@ double flops(const OpArguments& arguments) {
 }  // namespace
 
 void add_matrix_rules(RuleTable& table) {
-  table.add_all("mm", {.kind = OpRule::Kind::kShape, .scratch = mm_scratch<0>, .flops = flops<0>});
-  table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape, .scratch = mm_scratch<1>, .flops = flops<1>});
-  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .flops = flops<0>});
-  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .flops = flops<1>});
-  table.add_all("dot mv addmv addmv_ addr ger", {.kind = OpRule::Kind::kProbe});
+  table.add_all("mm", {.kind = OpRule::Kind::kShape, .scratch = mm_scratch<0>, .flops = flops<0>, .cublas = true});
+  table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape, .scratch = mm_scratch<1>, .flops = flops<1>, .cublas = true});
+  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .flops = flops<0>, .cublas = true});
+  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .flops = flops<1>, .cublas = true});
+  table.add_all("dot mv addmv addmv_ addr ger", {.kind = OpRule::Kind::kProbe, .cublas = true});
 }
 }  // namespace cinch::dryrun::internal

@@ -44,12 +44,19 @@ Producer::~Producer() {
 
 trace::Context Producer::context() {
   auto context = trace::current();
+  const auto node = torch::autograd::get_current_node();
   if (std::this_thread::get_id() != owner_) {
     // A kernel's worker inherits nothing: it works for the op of the thread that started it.
-    if (context.phase == trace::Phase::kOther && context.module == nullptr) return last_;
+    if (!node && context.phase == trace::Phase::kOther && context.module == nullptr) return last_;
+    if (!node) return context;
+    // Autograd's thread of a device works for the step whose backward() waits for it.
+    if (context.phase == trace::Phase::kOther) {
+      context.phase = trace::Phase::kBackward;
+      context.step = last_.step;
+    }
+    if (!context.recompute) context.module = internal::forward_module(node->sequence_nr());
     return context;
   }
-  const auto node = torch::autograd::get_current_node();
   if (context.phase == trace::Phase::kOther && context.step > 0) {  // A step whose phases nobody names.
     if (node) context.phase = trace::Phase::kBackward;
     else context.phase = backward_seen_ && !at::GradMode::is_enabled() ? trace::Phase::kOptimizer : trace::Phase::kForward;

@@ -66,15 +66,14 @@ DType dtype_of(at::ScalarType type) {
 
 trace::TensorInfo info_of(const at::Tensor& tensor) { return {dtype_of(tensor.scalar_type()), tensor.sizes().vec()}; }
 
-c10::DataPtr allocate_fake(Bytes bytes) {
-  const c10::Device cpu(c10::DeviceType::CPU);
-  if (bytes == Bytes()) return {nullptr, cpu};
+c10::DataPtr allocate_fake(Bytes bytes, c10::Device device, bool told) {
+  if (bytes == Bytes()) return {nullptr, device};
   record::set_fake_deleter(&release_fake);
   auto tag = std::make_unique<AllocationTag>();
-  record::tell_allocated(bytes, *tag);
+  if (told) record::tell_allocated(bytes, *tag);
   tag->bytes = bytes.count();
   g_alive += bytes.count();
-  return {nullptr, tag.release(), &release_fake, cpu};
+  return {nullptr, tag.release(), &release_fake, device};
 }
 
 Bytes fake_bytes_alive() noexcept { return Bytes(g_alive); }
@@ -88,7 +87,8 @@ c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes) {
 }
 
 at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage) {
-  return with_layout(layout, std::move(storage), c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::Fake}));
+  const auto backend = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  return with_layout(layout, std::move(storage), c10::DispatchKeySet({backend, c10::DispatchKey::Fake}));
 }
 
 at::Tensor make_fake_view(const at::Tensor& layout, const at::Tensor& base) {

@@ -8,8 +8,8 @@
 
 namespace cinch::dryrun::internal {
 
-/// Memory that is an allocation event now and a free event when the storage dies.
-c10::DataPtr allocate_fake(Bytes bytes);
+/// Memory that is an allocation event now and a free event when the storage dies; `told` = false: nobody hears of it.
+c10::DataPtr allocate_fake(Bytes bytes, c10::Device device = c10::Device(c10::DeviceType::CPU), bool told = true);
 
 /// Bytes of fake memory alive in the process.
 Bytes fake_bytes_alive() noexcept;
@@ -17,7 +17,7 @@ Bytes fake_bytes_alive() noexcept;
 /// A storage over `memory`. Reading or writing its data throws instead of crashing.
 c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes);
 
-/// A fake tensor of `layout`'s dtype, sizes, strides and offset over `storage`.
+/// A fake tensor of `layout`'s dtype, sizes, strides and offset over `storage`, on its device.
 at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage);
 
 /// A fake view of `base`'s storage, which may be real. As a view in inference mode it stays what its base is.

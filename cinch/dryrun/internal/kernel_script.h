@@ -32,4 +32,7 @@ struct KernelScript {
   Bytes peak() const;  ///< Above what was live when the call began.
   Bytes kept() const;  ///< Live when it returns.
 };
+
+/// The same call with nothing allocated but what it returns: a CPU kernel's layouts for another device.
+KernelScript without_scratch(const KernelScript& script);
 }  // namespace cinch::dryrun::internal

@@ -117,6 +117,25 @@ Bytes KernelScript::peak() const {
   return peak;
 }
 
+KernelScript without_scratch(const KernelScript& script) {
+  std::map<std::size_t, std::size_t> kept;  // Old index → new.
+  for (const auto& place : script.places)
+    if (place.kind == KernelScript::Place::Kind::kAllocation && place.index != KernelScript::kNothing)
+      kept.try_emplace(place.index, 0);
+  KernelScript result;
+  for (const auto& step : script.steps)
+    if (const auto found = kept.find(step.index); step.allocates && found != kept.end()) {
+      found->second = result.steps.size();
+      result.steps.push_back({true, found->second, step.bytes});
+    }
+  result.outputs = script.outputs;
+  result.places = script.places;
+  for (auto& place : result.places)
+    if (place.kind == KernelScript::Place::Kind::kAllocation && place.index != KernelScript::kNothing)
+      place.index = kept.at(place.index);
+  return result;
+}
+
 Bytes KernelScript::kept() const {
   Bytes live;
   for (const auto& step : steps) live = step.allocates ? live + step.bytes : live - step.bytes;

@@ -89,9 +89,10 @@ KernelScript script_of_rule(const OpRule& rule, const OpArguments& arguments, co
   auto outputs = layouts(rule, arguments, twins);
   copy_new_layouts(twins, arguments);
   ScriptWriter writer;
-  if (rule.scratch_before) writer.allocate_scratch(rule.scratch_before(arguments));
+  const auto& scratch = arguments.on_cuda() ? rule.cuda_scratch : rule.scratch;
+  if (rule.scratch_before && !arguments.on_cuda()) writer.allocate_scratch(rule.scratch_before(arguments));
   for (const auto& value : outputs) for_each_tensor(value, [&](const at::Tensor& tensor) { writer.place(tensor, twins); });
-  if (rule.scratch) writer.allocate_scratch(rule.scratch(arguments));
+  if (scratch) writer.allocate_scratch(scratch(arguments));
   return writer.finish(std::move(outputs));
 }
 }  // namespace cinch::dryrun::internal

@@ -1,6 +1,8 @@
 #pragma once
 // The dry run in force.
 
+#include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 
 #include "cinch/dryrun/dry_run.h"
 #include "cinch/record/producer.h"
+#include "cinch/record/recorder.h"
 
 namespace cinch::dryrun {
 
@@ -25,6 +28,15 @@ struct DryRun::State {
   /// Labels the gradients of the parameters met so far.
   void label_gradients();
 
+  bool on_cuda() const { return device.type == device::DeviceType::kCuda; }
+  /// Fake memory. Only what lies on the device that is predicted for is an event: with CUDA, the host's is not.
+  c10::DataPtr allocate(Bytes bytes, c10::Device where);
+  /// While real memory is taken on the host.
+  std::optional<record::Muted> mute_host() const;
+  /// cuBLAS is about to be used by the calling thread: its workspace, once a thread.
+  void use_cublas();
+
+  device::DeviceSpec device;
   record::Producer producer;
   at::Tensor generator_state;       ///< Of the default generator, to be restored.
   c10::impl::IncludeDispatchKeyGuard intercept;
@@ -39,6 +51,7 @@ struct DryRun::State {
   };
   std::unordered_map<const c10::TensorImpl*, Leaf> leaves;  ///< Made before: their gradients must not stay fake.
   std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
+  std::unordered_map<std::thread::id, c10::DataPtr> cublas_workspaces;
 };
 
 namespace internal {

@@ -15,12 +15,15 @@
 
 namespace cinch::job {
 
+/// Of a feed-forward: x times the normal distribution's Φ(x), by the error function or by a tanh that nearly is (GPT-2's).
+enum class Activation : std::uint8_t { kGelu, kGeluTanh };
 /// Decoder-only transformer: pre-norm, learned positions, causal attention.
 struct GptConfig {
   std::int64_t layers = 0, hidden_size = 0, heads = 0, context_length = 0, vocab_size = 256;
   double dropout = 0;            ///< Embeddings and residual branches.
   double attention_dropout = 0;  ///< Above 0 the CPU uses the unfused attention: far more memory.
   bool tie_weights = true;
+  Activation activation = Activation::kGelu;
 };
 /// Residual network (1512.03385): 18 and 34 of basic blocks; 50, 101 and 152 of bottlenecks.
 struct ResNetConfig {
@@ -115,10 +118,12 @@ struct Job {
   DataConfig data;
   TrainConfig train;
   MemoryConfig memory;
+  std::string weights;  ///< Folder with weights as Hugging Face names them, which training begins with; empty: random ones.
 };
 
 /// Reads a job. `overrides` are "train.steps=10" (from --set) and win. Throws ConfigError: file, line, key, the nearest
-/// known key; ranges and relations (heads divide hidden_size) are checked here. Touches no file but this one.
+/// known key; ranges and relations (heads divide hidden_size) are checked here. Touches no file but this one, and the
+/// config.json of the folder that model.huggingface names.
 Job load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 Job parse(std::string_view toml, const std::filesystem::path& name_for_errors, std::span<const std::string> overrides = {});
 

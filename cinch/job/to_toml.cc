@@ -41,6 +41,7 @@ struct Writer {
     line("dropout", gpt.dropout);
     line("attention_dropout", gpt.attention_dropout);
     line("tie_weights", gpt.tie_weights);
+    line("activation", quoted(internal::kActivations[static_cast<std::size_t>(gpt.activation)]));
   }
   void operator()(const ResNetConfig& resnet) {
     line("depth", resnet.depth);
@@ -101,6 +102,7 @@ std::string to_toml(const Job& job) {
   writer.text += "[model]\n";
   writer.line("kind", quoted(internal::kModelKinds[job.model.index()]));
   std::visit(writer, job.model);
+  if (!job.weights.empty()) writer.line("weights", quoted(job.weights));
   writer.text += "\n[data]\n";
   writer.line("kind", quoted(internal::kDataKinds[job.data.index()]));
   std::visit(writer, job.data);

@@ -35,12 +35,13 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x) {
 }
 
 FeedForwardImpl::FeedForwardImpl(const job::GptConfig& config)
-    : fc_(register_module("fc", nn::Linear(config.hidden_size, 4 * config.hidden_size))),
+    : tanh_(config.activation == job::Activation::kGeluTanh),
+      fc_(register_module("fc", nn::Linear(config.hidden_size, 4 * config.hidden_size))),
       proj_(register_module("proj", nn::Linear(4 * config.hidden_size, config.hidden_size))),
       dropout_(register_module("dropout", nn::Dropout(config.dropout))) {}
 
 at::Tensor FeedForwardImpl::forward(const at::Tensor& x) {
-  return dropout_->forward(proj_->forward(at::gelu(fc_->forward(x))));
+  return dropout_->forward(proj_->forward(at::gelu(fc_->forward(x), tanh_ ? "tanh" : "none")));
 }
 
 GptBlockImpl::GptBlockImpl(const job::GptConfig& config)

@@ -33,6 +33,7 @@ class FeedForwardImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);  ///< [batch, length, hidden] to the same.
 
  private:
+  bool tanh_;
   torch::nn::Linear fc_, proj_;
   torch::nn::Dropout dropout_;
 };

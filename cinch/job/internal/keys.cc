@@ -7,8 +7,8 @@ namespace cinch::job::internal {
 std::vector<std::string> model_keys(std::size_t kind) {
   switch (kind) {
     case 0:
-      return {"kind",       "layers",  "hidden_size",       "heads",      "context_length",
-              "vocab_size", "dropout", "attention_dropout", "tie_weights"};
+      return {"kind",       "layers",  "hidden_size",       "heads",       "context_length",
+              "vocab_size", "dropout", "attention_dropout", "tie_weights", "activation"};
     case 1:
       return {"kind", "depth", "classes", "channels", "image_size"};
     default:
@@ -44,6 +44,7 @@ std::vector<std::string> all_keys() {
     }
   };
   for (std::size_t kind = 0; kind < kModelKinds.size(); ++kind) add("model", model_keys(kind));
+  add("model", {"weights", "huggingface"});
   for (std::size_t kind = 0; kind < kDataKinds.size(); ++kind) add("data", data_keys(kind));
   for (std::size_t kind = 0; kind < kOptimizers.size(); ++kind) add("train", train_keys(kind));
   add("memory", memory_keys());

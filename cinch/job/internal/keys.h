@@ -6,15 +6,17 @@
 
 namespace cinch::job::internal {
 
-// In the order of ModelConfig's, DataConfig's, OptimizerKind's and Schedule's alternatives.
+// In the order of ModelConfig's, DataConfig's, OptimizerKind's, Schedule's and Activation's alternatives.
 inline const std::vector<std::string> kModelKinds{"gpt", "resnet", "mlp"};
 inline const std::vector<std::string> kDataKinds{"text", "csv", "synthetic"};
 inline const std::vector<std::string> kOptimizers{"adamw", "sgd"};
 inline const std::vector<std::string> kSchedules{"constant", "linear", "cosine"};
 
+inline const std::vector<std::string> kActivations{"gelu", "gelu_tanh"};
+
 inline const std::vector<std::string> kSections{"model", "data", "train", "memory"};
 
-/// Keys of [model] of the kind at `kind`.
+/// Keys of [model] of the kind at `kind`; "weights" and, until it is resolved, "huggingface" go with any kind.
 std::vector<std::string> model_keys(std::size_t kind);
 /// Keys of [data] of the kind at `kind`.
 std::vector<std::string> data_keys(std::size_t kind);

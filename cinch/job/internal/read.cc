@@ -53,6 +53,7 @@ ModelConfig read_model(const Section& model, std::size_t kind) {
     gpt.dropout = model.number("dropout", kShare, gpt.dropout);
     gpt.attention_dropout = model.number("attention_dropout", kShare, gpt.attention_dropout);
     gpt.tie_weights = model.boolean("tie_weights", gpt.tie_weights);
+    gpt.activation = static_cast<Activation>(model.choice("activation", kActivations, 0));
     return gpt;
   }
   if (kind == 1) {
@@ -185,13 +186,16 @@ Job read_job(const toml::table& root, const std::filesystem::path& file) {
   const std::size_t model_kind = variant_of(root, "model", "kind", file, kModelKinds, {});
   const std::size_t data_kind = variant_of(root, "data", "kind", file, kDataKinds, {});
   const std::size_t optimizer = variant_of(root, "train", "optimizer", file, kOptimizers, 0);
-  const Section model(root, "model", file, model_keys(model_kind));
+  std::vector<std::string> known = model_keys(model_kind);
+  known.emplace_back("weights");
+  const Section model(root, "model", file, std::move(known));
   const Section data(root, "data", file, data_keys(data_kind));
   const Section train(root, "train", file, train_keys(optimizer));
   const Section memory(root, "memory", file, memory_keys());
 
   Job job;
   job.model = read_model(model, model_kind);
+  job.weights = model.text("weights", "");
   job.data = read_data(data, data_kind);
   job.train = read_train(train, optimizer);
   job.memory = read_memory(memory);

@@ -11,6 +11,7 @@
 #include "cinch/job/internal/keys.h"
 #include "cinch/job/internal/overrides.h"
 #include "cinch/job/internal/read.h"
+#include "cinch/job/internal/resolve.h"
 
 namespace cinch::job {
 namespace {
@@ -32,6 +33,7 @@ toml::table parse_toml(std::string_view text, const std::filesystem::path& name)
 Job parse(std::string_view toml, const std::filesystem::path& name_for_errors, std::span<const std::string> overrides) {
   toml::table root = parse_toml(toml, name_for_errors);
   internal::apply_overrides(root, overrides, internal::all_keys());
+  internal::resolve_huggingface(root, name_for_errors);
   return internal::read_job(root, name_for_errors);
 }
 

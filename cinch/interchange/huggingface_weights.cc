@@ -27,7 +27,8 @@ constexpr std::size_t kMostListed = 3;
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kMostListed); ++i) text += (i > 0 ? ", '" : "'") + printable(names[i]) + "'";
+  for (std::size_t i = 0; i < std::min(names.size(), kMostListed); ++i)
+    text += (i > 0 ? ", '" : "'") + printable(names[i]) + "'";
   if (names.size() > kMostListed) text += " and " + std::to_string(names.size() - kMostListed) + " more";
   return text;
 }
@@ -37,12 +38,12 @@ std::string listed(const std::vector<std::string>& names) {
 struct Source {
   at::Tensor tensor;  ///< Mapped.
   fs::path file;
-  std::string name;   ///< As in the file.
+  std::string name;  ///< As in the file.
 };
 struct Folder {
   std::map<std::string, Source> tensors;  ///< By name in the file.
   std::map<std::string, std::string> metadata;
-  fs::path first_file;                    ///< For what is missing altogether.
+  fs::path first_file;  ///< For what is missing altogether.
 };
 
 void add_file(const fs::path& file, Folder& folder) {
@@ -50,7 +51,8 @@ void add_file(const fs::path& file, Folder& folder) {
   folder.metadata.merge(content.metadata);
   for (auto& [name, tensor] : content.tensors) {
     const auto [place, added] = folder.tensors.try_emplace(name, Source{tensor, file, name});
-    if (!added) throw DataError(file, 0, "'" + printable(name) + "' is in " + place->second.file.filename().string() + " too");
+    if (!added)
+      throw DataError(file, 0, "'" + printable(name) + "' is in " + place->second.file.filename().string() + " too");
   }
 }
 
@@ -87,7 +89,8 @@ Folder open_folder(const fs::path& path) {
 
 /// Weights as old as BERT call a norm's weight gamma and its bias beta.
 std::string modern(std::string name) {
-  for (const auto& [old, now] : {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}) {
+  for (const auto& [old, now] :
+       {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}) {
     if (name.ends_with(old)) name.replace(name.size() - std::string_view(old).size(), std::string::npos, now);
   }
   return name;
@@ -100,7 +103,8 @@ std::map<std::string, Source> by_plain_name(const Folder& folder, const std::str
     const std::string key = modern(name.starts_with(prefix) ? name.substr(prefix.size()) : name);
     const auto [place, added] = plain.try_emplace(key, source);
     if (!added) {
-      throw DataError(source.file, 0, "'" + printable(name) + "' is there as '" + printable(place->second.name) + "' too");
+      throw DataError(source.file, 0,
+                      "'" + printable(name) + "' is there as '" + printable(place->second.name) + "' too");
     }
   }
   return plain;
@@ -123,9 +127,10 @@ at::Tensor fitting(const Source& source, const Piece& piece) {
   const bool more_rows = piece.positions && tensor.dim() == piece.view.dim() && tensor.size(0) > piece.view.size(0);
   if (more_rows) tensor = tensor.narrow(0, 0, piece.view.size(0));
   if (tensor.sizes() != piece.view.sizes() || !loadable(tensor.scalar_type(), piece.view.scalar_type())) {
-    throw DataError(source.file, 0, "'" + printable(source.name) + "' is " + described(source.tensor) + ", the model's is " +
-                                        described(piece.view),
-                    "Take the weights that belong to this config.json, or change the model's sizes to theirs.");
+    throw DataError(
+        source.file, 0,
+        "'" + printable(source.name) + "' is " + described(source.tensor) + ", the model's is " + described(piece.view),
+        "Take the weights that belong to this config.json, or change the model's sizes to theirs.");
   }
   return tensor;
 }
@@ -140,7 +145,8 @@ std::vector<std::string> check_left_over(const std::map<std::string, Source>& pl
   const fs::path* file = nullptr;
   for (const auto& [name, source] : plain) {
     if (used.contains(name)) continue;
-    const bool known = std::ranges::any_of(names.unused, [&](const std::string& pattern) { return matches(name, pattern); });
+    const bool known =
+        std::ranges::any_of(names.unused, [&](const std::string& pattern) { return matches(name, pattern); });
     (known ? unused : unknown).push_back(source.name);
     if (!known && file == nullptr) file = &source.file;
   }
@@ -187,7 +193,8 @@ std::vector<Output> as_loaded(const Names& names, const Folder& folder) {
     outputs.push_back({found->second.name, piece.view, old.scalar_type(), longer ? old : at::Tensor()});
     left.erase(found);
   }
-  for (const auto& [name, source] : left) outputs.push_back({source.name, source.tensor, source.tensor.scalar_type(), {}});
+  for (const auto& [name, source] : left)
+    outputs.push_back({source.name, source.tensor, source.tensor.scalar_type(), {}});
   return outputs;
 }
 
@@ -268,8 +275,8 @@ LoadedWeights load_huggingface(torch::nn::Module& model, const job::ModelConfig&
   const bool new_head = loaded.fresh.size() == heads && is_base(folder);
   if (!new_head) missing.insert(missing.end(), loaded.fresh.begin(), loaded.fresh.end());
   if (!missing.empty()) {
-    throw DataError(files.first_file, 0, "the model's " + listed(missing) + " " + (missing.size() == 1 ? "is" : "are") +
-                                             " not in it",
+    throw DataError(files.first_file, 0,
+                    "the model's " + listed(missing) + " " + (missing.size() == 1 ? "is" : "are") + " not in it",
                     "Take the weights that belong to this config.json, or change the model's sizes to theirs.");
   }
   loaded.unused = check_left_over(plain, names);
@@ -277,7 +284,8 @@ LoadedWeights load_huggingface(torch::nn::Module& model, const job::ModelConfig&
     if (const auto found = plain.find(piece.name); found != plain.end()) fitting(found->second, piece);
   }
   for (const Piece& piece : names.pieces) {
-    if (const auto found = plain.find(piece.name); found != plain.end()) piece.view.copy_(fitting(found->second, piece));
+    if (const auto found = plain.find(piece.name); found != plain.end())
+      piece.view.copy_(fitting(found->second, piece));
   }
   return loaded;
 }
@@ -291,7 +299,8 @@ void save_huggingface(const torch::nn::Module& model, const job::ModelConfig& co
   if (has_weights(to)) throw UsageError(to.string() + " already holds weights", "Name another folder.");
   const Names names = names_of(model, config);
   const Folder files = has_weights(from) ? open_folder(from) : Folder{{}, {{"format", "pt"}}, {}};
-  write_shards(in_shards(files.tensors.empty() ? as_named(names) : as_loaded(names, files), shard_bytes), files.metadata, to);
+  write_shards(in_shards(files.tensors.empty() ? as_named(names) : as_loaded(names, files), shard_bytes),
+               files.metadata, to);
   if (fs::exists(from / kConfig)) write_text(to / kConfig, read_file(from / kConfig, kLargestConfig));
   sync_folder(to);
 }

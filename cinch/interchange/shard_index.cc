@@ -16,7 +16,8 @@ bool is_plain_name(const std::string& name) {
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
 }
 
-/// Receives the index while it is read: {"metadata": …, "weight_map": {TENSOR: FILE}}. What is not weight_map is skipped.
+/// Receives the index while it is read: {"metadata": …, "weight_map": {TENSOR: FILE}}. What is not weight_map is
+/// skipped.
 class IndexReader final : public nlohmann::json_sax<json> {
  public:
   bool null() override { return other(); }
@@ -27,7 +28,8 @@ class IndexReader final : public nlohmann::json_sax<json> {
   bool binary(json::binary_t&) override { return other(); }
   bool string(std::string& text) override {
     if (depth_ == 0 || !in_map_) return other();
-    if (!is_plain_name(text)) return fail("'" + text.substr(0, kMostShown) + "' is no name of a .safetensors file in this folder");
+    if (!is_plain_name(text))
+      return fail("'" + text.substr(0, kMostShown) + "' is no name of a .safetensors file in this folder");
     files[tensor_] = text;
     return true;
   }
@@ -52,7 +54,8 @@ class IndexReader final : public nlohmann::json_sax<json> {
     return true;
   }
   bool start_array(std::size_t) override {
-    if (depth_ == 0 || in_map_ || (depth_ == 1 && section_ == "weight_map")) return fail("a list where an object belongs");
+    if (depth_ == 0 || in_map_ || (depth_ == 1 && section_ == "weight_map"))
+      return fail("a list where an object belongs");
     ++depth_;
     return true;
   }

@@ -16,7 +16,8 @@ constexpr char kConfig[] = "config.json";
 
 bool has_weights(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / "model.safetensors", ignored) || fs::exists(folder / "model.safetensors.index.json", ignored);
+  return fs::exists(folder / "model.safetensors", ignored) ||
+         fs::exists(folder / "model.safetensors.index.json", ignored);
 }
 
 JsonConfig open_config(const fs::path& folder) {
@@ -57,14 +58,15 @@ void resolve_huggingface(toml::table& root, const fs::path& file) {
 }  // namespace internal
 
 FolderInfo folder_info(const fs::path& folder) {
-  internal::HuggingFaceModel model = internal::read_huggingface_model(internal::open_config(folder), kDefaultContext);
+  internal::HuggingFaceModel model = internal::read_huggingface_model(internal::open_config(folder), 1);
   return {std::move(model.architecture), model.base, model.longest_context, internal::has_weights(folder)};
 }
 
 Job from_folder(const fs::path& folder, std::span<const std::string> overrides) {
-  toml::table root{{"model", toml::table{{"huggingface", folder.string()}}},
-                   {"data", toml::table{{"kind", "synthetic"}}},
-                   {"train", toml::table{{"batch_size", 1}, {"steps", 1}, {"optimizer", "adamw"}, {"learning_rate", 1e-4}}}};
+  toml::table root{
+      {"model", toml::table{{"huggingface", folder.string()}}},
+      {"data", toml::table{{"kind", "synthetic"}}},
+      {"train", toml::table{{"batch_size", 1}, {"steps", 1}, {"optimizer", "adamw"}, {"learning_rate", 1e-4}}}};
   const fs::path file = folder / internal::kConfig;
   internal::apply_overrides(root, overrides, internal::all_keys());
   internal::resolve_huggingface(root, file);

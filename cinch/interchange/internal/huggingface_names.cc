@@ -11,8 +11,8 @@ namespace cinch::interchange {
 namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// A module or tensor here, and its name there; * in both is the number of a layer. `theirs` may be several names with |
-/// between them: equal parts of our rows.
+/// A module or tensor here, and its name there; * in both is the number of a layer. `theirs` may be several names with
+/// | between them: equal parts of our rows.
 struct Rule {
   std::string ours, theirs;
   enum Kind { kPlain, kTransposed, kHead, kPositions } kind = kPlain;

@@ -14,16 +14,16 @@ namespace cinch::interchange {
 
 /// A tensor as transformers names and lays it out, as a view of the model's own.
 struct Piece {
-  std::string name;         ///< Without the family's prefix.
-  at::Tensor view;          ///< Writing to it writes the model's.
-  bool head = false;        ///< Not part of the base model; its name never has the prefix.
-  bool positions = false;   ///< The file's may have more rows: the first ones count.
+  std::string name;        ///< Without the family's prefix.
+  at::Tensor view;         ///< Writing to it writes the model's.
+  bool head = false;       ///< Not part of the base model; its name never has the prefix.
+  bool positions = false;  ///< The file's may have more rows: the first ones count.
 };
 
 struct Names {
-  std::string prefix;                   ///< "bert.": before every name but a head's, in files of models with a head.
+  std::string prefix;  ///< "bert.": before every name but a head's, in files of models with a head.
   std::vector<Piece> pieces;
-  std::vector<std::string> unused;      ///< Patterns of further names that files may hold.
+  std::vector<std::string> unused;  ///< Patterns of further names that files may hold.
 };
 
 /// Throws UsageError for a model that transformers does not have.

@@ -14,16 +14,32 @@
 namespace cinch::job::internal {
 namespace {
 using nlohmann::json;
-using Read = toml::table (*)(const JsonConfig& config, bool base, std::optional<std::int64_t> context);
 
+/// The context that is wanted, if that is known, and the longest that the model has.
+struct Context {
+  std::optional<std::int64_t> wanted;
+  std::int64_t longest = 0;
+};
+
+using Read = toml::table (*)(const JsonConfig& config, Context& context);
 struct Architecture {
   std::string_view name, model_type;
   bool base;
   Read read;
-  const char* positions;  ///< Key of the longest context; null for images.
 };
 
-std::int64_t default_context(std::int64_t positions) { return std::min(positions, kDefaultContext); }
+std::int64_t default_context(std::int64_t longest, Context& context) {
+  context.longest = longest;
+  return std::min(longest, kDefaultContext);
+}
+
+/// Of learned positions, which end: rotary ones are computed for any.
+std::int64_t learned_context(const JsonConfig& config, const char* key, std::int64_t longest, Context& context) {
+  if (context.wanted && *context.wanted > longest) {
+    config.fail(key, fmt::format("is {}, less than the context length {}", longest, *context.wanted));
+  }
+  return default_context(longest, context);
+}
 
 std::int64_t classes_of(const JsonConfig& config) {
   std::int64_t classes = config.integer({"num_labels", "_num_labels"}, 2);
@@ -36,7 +52,7 @@ std::int64_t classes_of(const JsonConfig& config) {
   return classes;
 }
 
-toml::table gpt2(const JsonConfig& config, bool, std::optional<std::int64_t>) {
+toml::table gpt2(const JsonConfig& config, Context& context) {
   const std::int64_t hidden = config.integer({"n_embd", "hidden_size"}, 768);
   const double dropout = config.number({"resid_pdrop"}, 0.1);
   const std::int64_t inner = config.integer({"n_inner"}, 4 * hidden);
@@ -51,12 +67,13 @@ toml::table gpt2(const JsonConfig& config, bool, std::optional<std::int64_t>) {
   config.want("scale_attn_weights", true, true, "cinch divides attention scores by the root of the head's size");
   config.want("scale_attn_by_inverse_layer_idx", false, false, "cinch scales attention alike in all layers");
   config.want("reorder_and_upcast_attn", false, false, "cinch computes attention in one dtype");
+  const std::int64_t positions = config.integer({"n_positions", "max_position_embeddings"}, 1024);
   const bool exact = config.text({"activation_function"}, "gelu_new") == "gelu";
   return toml::table{{"kind", "gpt"},
                      {"layers", config.integer({"n_layer", "num_hidden_layers"}, 12)},
                      {"hidden_size", hidden},
                      {"heads", config.integer({"n_head", "num_attention_heads"}, 12)},
-                     {"context_length", default_context(config.integer({"n_positions", "max_position_embeddings"}, 1024))},
+                     {"context_length", learned_context(config, "n_positions", positions, context)},
                      {"vocab_size", config.integer({"vocab_size"}, 50257)},
                      {"dropout", dropout},
                      {"attention_dropout", config.number({"attn_pdrop"}, 0.1)},
@@ -77,26 +94,28 @@ toml::table bert_like(const JsonConfig& config, const char* kind, double dropout
                      {"norm_eps", config.number({"layer_norm_eps"}, 1e-12)}};
 }
 
-toml::table bert(const JsonConfig& config, std::int64_t classes) {
+toml::table bert(const JsonConfig& config, std::int64_t classes, Context& context) {
   config.want("position_embedding_type", "absolute", {"absolute"});
   config.want("tie_word_embeddings", true, true, "cinch's masked-language head shares the embedding");
   toml::table model = bert_like(config, "bert", 0.1);
   const double dropout = *model["dropout"].value<double>();
   if (const double head = config.number({"classifier_dropout"}, dropout); classes > 0 && head != dropout) {
-    config.fail("classifier_dropout", fmt::format("is {}, hidden_dropout_prob {}; cinch has one rate for both", head, dropout));
+    config.fail("classifier_dropout",
+                fmt::format("is {}, hidden_dropout_prob {}; cinch has one rate for both", head, dropout));
   }
-  model.insert("context_length", default_context(config.integer({"max_position_embeddings"}, 512)));
+  const std::int64_t positions = config.integer({"max_position_embeddings"}, 512);
+  model.insert("context_length", learned_context(config, "max_position_embeddings", positions, context));
   model.insert("vocab_size", config.integer({"vocab_size"}, 30522));
   model.insert("token_types", config.integer({"type_vocab_size"}, 2));
   model.insert("classes", classes);
   return model;
 }
-toml::table bert_masked(const JsonConfig& config, bool, std::optional<std::int64_t>) { return bert(config, 0); }
-toml::table bert_classifier(const JsonConfig& config, bool, std::optional<std::int64_t>) {
-  return bert(config, classes_of(config));
+toml::table bert_masked(const JsonConfig& config, Context& context) { return bert(config, 0, context); }
+toml::table bert_classifier(const JsonConfig& config, Context& context) {
+  return bert(config, classes_of(config), context);
 }
 
-toml::table vit(const JsonConfig& config, bool, std::optional<std::int64_t>) {
+toml::table vit(const JsonConfig& config, Context&) {
   config.want("qkv_bias", true, true, "cinch's queries, keys and values have biases");
   toml::table model = bert_like(config, "vit", 0);
   model.insert("patch_size", config.integer({"patch_size"}, 16));
@@ -113,8 +132,9 @@ void check_rope(const JsonConfig& config, const char* name) {
   for (const auto& [key, value] : rope->items()) {
     const bool kind = key == "type" || key == "rope_type";
     if (key == "rope_theta" || (kind && (value == "default" || value.is_null()))) continue;
-    config.fail(name, fmt::format("has {} = {}; cinch computes plain rotary positions", printable(key.substr(0, 40)),
-                                  printable(value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40))),
+    config.fail(name,
+                fmt::format("has {} = {}; cinch computes plain rotary positions", printable(key.substr(0, 40)),
+                            printable(value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40))),
                 "Remove the key if the memory of the plain kind is what you want to know: it is the same.");
   }
 }
@@ -129,45 +149,50 @@ double rope_theta(const JsonConfig& config) {
   return theta.get<double>();
 }
 
-toml::table rotary(const JsonConfig& config, std::int64_t inner, std::int64_t default_kv, std::int64_t positions) {
+toml::table rotary(const JsonConfig& config, std::int64_t inner, std::int64_t default_kv, std::int64_t positions,
+                   Context& context) {
   config.want("hidden_act", "silu", {"silu", "swish"});
   config.want("attention_bias", false, false, "cinch's attention has no biases");
   config.want("mlp_bias", false, false, "cinch's feed-forward has no biases");
   if (const double dropout = config.number({"attention_dropout"}, 0); dropout != 0) {
     config.fail("attention_dropout", fmt::format("is {}; cinch's llama has no dropout", dropout));
   }
-  const std::int64_t heads = config.integer({"num_attention_heads"}, 32), hidden = config.integer({"hidden_size"}, 4096);
-  const std::int64_t kv = config.integer({"num_key_value_heads"}, config.is_null("num_key_value_heads") || default_kv == 0 ? heads : default_kv);
+  const std::int64_t heads = config.integer({"num_attention_heads"}, 32),
+                     hidden = config.integer({"hidden_size"}, 4096);
+  const bool all = default_kv == 0 || config.is_null("num_key_value_heads");
+  const std::int64_t kv = config.integer({"num_key_value_heads"}, all ? heads : default_kv);
   if (!config.find({"head_dim"}) && hidden % heads != 0) {
     config.fail("num_attention_heads", fmt::format("is {}, which does not divide hidden_size {}", heads, hidden));
   }
-  return toml::table{{"kind", "llama"},
-                     {"layers", config.integer({"num_hidden_layers"}, 32)},
-                     {"hidden_size", hidden},
-                     {"heads", heads},
-                     {"key_value_heads", kv},
-                     {"head_size", config.integer({"head_dim"}, hidden / heads)},
-                     {"intermediate_size", config.integer({"intermediate_size"}, inner)},
-                     {"context_length", default_context(config.integer({"max_position_embeddings"}, positions))},
-                     {"vocab_size", config.integer({"vocab_size"}, 32000)},
-                     {"rope_theta", rope_theta(config)},
-                     {"norm_eps", config.number({"rms_norm_eps"}, 1e-6)},
-                     {"tie_weights", config.boolean("tie_word_embeddings", false)}};
+  return toml::table{
+      {"kind", "llama"},
+      {"layers", config.integer({"num_hidden_layers"}, 32)},
+      {"hidden_size", hidden},
+      {"heads", heads},
+      {"key_value_heads", kv},
+      {"head_size", config.integer({"head_dim"}, hidden / heads)},
+      {"intermediate_size", config.integer({"intermediate_size"}, inner)},
+      {"context_length", default_context(config.integer({"max_position_embeddings"}, positions), context)},
+      {"vocab_size", config.integer({"vocab_size"}, 32000)},
+      {"rope_theta", rope_theta(config)},
+      {"norm_eps", config.number({"rms_norm_eps"}, 1e-6)},
+      {"tie_weights", config.boolean("tie_word_embeddings", false)}};
 }
-toml::table llama(const JsonConfig& config, bool, std::optional<std::int64_t>) { return rotary(config, 11008, 0, 2048); }
+toml::table llama(const JsonConfig& config, Context& context) { return rotary(config, 11008, 0, 2048, context); }
 
-toml::table mistral(const JsonConfig& config, bool, std::optional<std::int64_t> context) {
-  toml::table model = rotary(config, 14336, 8, 4096 * 32);
-  const std::int64_t length = context.value_or(*model["context_length"].value<std::int64_t>());
+toml::table mistral(const JsonConfig& config, Context& context) {
+  toml::table model = rotary(config, 14336, 8, 4096 * 32, context);
+  const std::int64_t length = context.wanted.value_or(*model["context_length"].value<std::int64_t>());
   if (config.is_null("sliding_window")) return model;
   if (const std::int64_t window = config.integer({"sliding_window"}, 4096); window < length) {
-    config.fail("sliding_window", fmt::format("is {}, less than the context length {}; cinch attends to all of it", window, length),
+    config.fail("sliding_window",
+                fmt::format("is {}, less than the context length {}; cinch attends to all of it", window, length),
                 fmt::format("Set model.context_length to at most {}.", window));
   }
   return model;
 }
 
-toml::table resnet(const JsonConfig& config, bool, std::optional<std::int64_t>) {
+toml::table resnet(const JsonConfig& config, Context&) {
   struct Known {
     std::int64_t depth;
     bool bottleneck;
@@ -191,7 +216,8 @@ toml::table resnet(const JsonConfig& config, bool, std::optional<std::int64_t>) 
   const std::vector<std::int64_t> expected =
       bottleneck ? std::vector<std::int64_t>{256, 512, 1024, 2048} : std::vector<std::int64_t>{64, 128, 256, 512};
   if (widths != expected) {
-    config.fail("hidden_sizes", fmt::format("is [{}]; cinch has [{}]", fmt::join(widths, ", "), fmt::join(expected, ", ")));
+    config.fail("hidden_sizes",
+                fmt::format("is [{}]; cinch has [{}]", fmt::join(widths, ", "), fmt::join(expected, ", ")));
   }
   const auto* found = std::ranges::find_if(kKnown, [&](const Known& known) {
     return known.bottleneck == bottleneck && std::ranges::equal(known.blocks, depths);
@@ -209,19 +235,19 @@ toml::table resnet(const JsonConfig& config, bool, std::optional<std::int64_t>) 
 
 // The base model of each type comes last: what a config without `architectures` is.
 constexpr std::array<Architecture, 13> kArchitectures{{
-    {"GPT2LMHeadModel", "gpt2", false, gpt2, "n_positions"},
-    {"GPT2Model", "gpt2", true, gpt2, "n_positions"},
-    {"BertForMaskedLM", "bert", false, bert_masked, "max_position_embeddings"},
-    {"BertForSequenceClassification", "bert", false, bert_classifier, "max_position_embeddings"},
-    {"BertModel", "bert", true, bert_masked, "max_position_embeddings"},
-    {"ViTForImageClassification", "vit", false, vit, nullptr},
-    {"ViTModel", "vit", true, vit, nullptr},
-    {"LlamaForCausalLM", "llama", false, llama, "max_position_embeddings"},
-    {"LlamaModel", "llama", true, llama, "max_position_embeddings"},
-    {"MistralForCausalLM", "mistral", false, mistral, "max_position_embeddings"},
-    {"MistralModel", "mistral", true, mistral, "max_position_embeddings"},
-    {"ResNetForImageClassification", "resnet", false, resnet, nullptr},
-    {"ResNetModel", "resnet", true, resnet, nullptr},
+    {"GPT2LMHeadModel", "gpt2", false, gpt2},
+    {"GPT2Model", "gpt2", true, gpt2},
+    {"BertForMaskedLM", "bert", false, bert_masked},
+    {"BertForSequenceClassification", "bert", false, bert_classifier},
+    {"BertModel", "bert", true, bert_masked},
+    {"ViTForImageClassification", "vit", false, vit},
+    {"ViTModel", "vit", true, vit},
+    {"LlamaForCausalLM", "llama", false, llama},
+    {"LlamaModel", "llama", true, llama},
+    {"MistralForCausalLM", "mistral", false, mistral},
+    {"MistralModel", "mistral", true, mistral},
+    {"ResNetForImageClassification", "resnet", false, resnet},
+    {"ResNetModel", "resnet", true, resnet},
 }};
 
 const Architecture& architecture_of(const JsonConfig& config) {
@@ -242,11 +268,14 @@ const Architecture& architecture_of(const JsonConfig& config) {
     if (name.empty() ? known.model_type == type : known.name == name) found = &known;
   }
   if (found == nullptr) {
-    config.fail(name.empty() ? "model_type" : "architectures",
-                fmt::format("names {}, which cinch does not have", printable((name.empty() ? type : name).substr(0, 80))), hint);
+    config.fail(
+        name.empty() ? "model_type" : "architectures",
+        fmt::format("names {}, which cinch does not have", printable((name.empty() ? type : name).substr(0, 80))),
+        hint);
   }
   if (!type.empty() && found->model_type != type) {
-    config.fail("model_type", fmt::format("is {}, but architectures names {}", printable(type.substr(0, 80)), found->name));
+    config.fail("model_type",
+                fmt::format("is {}, but architectures names {}", printable(type.substr(0, 80)), found->name));
   }
   return *found;
 }
@@ -261,21 +290,12 @@ HuggingFaceModel read_huggingface_model(const JsonConfig& config, std::optional<
   if (const json* pruned = config.find({"pruned_heads"}); pruned != nullptr && !pruned->empty()) {
     config.fail("pruned_heads", "is not empty; cinch's layers have all heads");
   }
+  Context length{context};
   HuggingFaceModel model;
   model.architecture = architecture.name;
   model.base = architecture.base;
-  model.section = architecture.read(config, architecture.base, context);
-  if (architecture.positions != nullptr) {
-    const bool gpt = architecture.read == gpt2;
-    const std::int64_t otherwise = gpt ? 1024 : architecture.read == llama ? 2048 : architecture.read == mistral ? 131072 : 512;
-    model.longest_context = gpt ? config.integer({"n_positions", "max_position_embeddings"}, otherwise)
-                                : config.integer({"max_position_embeddings"}, otherwise);
-    // Learned positions end there; rotary ones are computed for any.
-    const bool learned = architecture.read != llama && architecture.read != mistral;
-    if (learned && context && *context > model.longest_context) {
-      config.fail(architecture.positions, fmt::format("is {}, less than the context length {}", model.longest_context, *context));
-    }
-  }
+  model.section = architecture.read(config, length);
+  model.longest_context = length.longest;
   return model;
 }
 }  // namespace cinch::job::internal

@@ -35,7 +35,8 @@ class NoKeyTwice {
  public:
   explicit NoKeyTwice(const std::filesystem::path& file) : file_(file) {}
   bool operator()(int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kDeepest) throw ConfigError(file_, 0, "", fmt::format("lists and objects nest deeper than {}", kDeepest));
+    if (depth > kDeepest)
+      throw ConfigError(file_, 0, "", fmt::format("lists and objects nest deeper than {}", kDeepest));
     if (event == json::parse_event_t::object_start) open_.emplace_back();
     if (event == json::parse_event_t::object_end) open_.pop_back();
     if (event == json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second) {
@@ -53,7 +54,8 @@ class NoKeyTwice {
 
 JsonConfig::JsonConfig(std::filesystem::path file) : JsonConfig(read(file), file) {}
 
-JsonConfig::JsonConfig(std::string_view text, std::filesystem::path name_for_errors) : file_(std::move(name_for_errors)) {
+JsonConfig::JsonConfig(std::string_view text, std::filesystem::path name_for_errors)
+    : file_(std::move(name_for_errors)) {
   try {
     root_ = json::parse(text, NoKeyTwice(file_));
   } catch (const json::exception& error) {
@@ -104,7 +106,8 @@ double JsonConfig::number(Names names, double otherwise) const {
   if (value == nullptr) return otherwise;
   if (!value->is_number()) wrong_type(*names.begin(), *value, "a number");
   const double number = value->get<double>();
-  if (!std::isfinite(number) || number < 0) fail(*names.begin(), fmt::format("is {}; it must be at least 0", shown(*value)));
+  if (!std::isfinite(number) || number < 0)
+    fail(*names.begin(), fmt::format("is {}; it must be at least 0", shown(*value)));
   return number;
 }
 
@@ -128,7 +131,8 @@ std::vector<std::int64_t> JsonConfig::integers(const char* name, std::vector<std
   if (!value->is_array()) wrong_type(name, *value, "a list of whole numbers");
   std::vector<std::int64_t> result;
   for (const json& element : *value) {
-    const bool size = element.is_number_unsigned() && element.get<std::uint64_t>() <= static_cast<std::uint64_t>(kLargest);
+    const bool size =
+        element.is_number_unsigned() && element.get<std::uint64_t>() <= static_cast<std::uint64_t>(kLargest);
     if (!size) wrong_type(name, *value, "a list of whole numbers");
     result.push_back(element.get<std::int64_t>());
   }

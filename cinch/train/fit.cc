@@ -10,6 +10,7 @@
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
 #include "cinch/data/source.h"
+#include "cinch/interchange/huggingface_weights.h"
 #include "cinch/record/arena.h"
 #include "cinch/record/recorder.h"
 #include "cinch/report/summarize.h"
@@ -147,6 +148,9 @@ class Fit {
       const PhaseScope init(Phase::kInit, 0);
       source_->restore(load_checkpoint(*checkpoint_, session_).data_position);
       saved_ = start_;
+    } else if (!job_.weights.empty()) {
+      const PhaseScope init(Phase::kInit, 0);
+      interchange::load_huggingface(session_.model(), job_.model, job_.weights);
     }
     summary_.resumed_at = start_;
     if (job_.train.run_dir.empty()) return;

@@ -10,12 +10,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cinch/core/error.h"
+#include "cinch/data/source.h"
 #include "cinch/interchange/huggingface_weights.h"
 #include "cinch/interchange/safetensors.h"
 #include "cinch/job/huggingface.h"
 #include "cinch/models/gpt.h"
 #include "cinch/models/model.h"
 #include "cinch/models/resnet.h"
+#include "cinch/train/train.h"
 
 namespace cinch {
 namespace {
@@ -279,6 +281,22 @@ TEST_F(HuggingFace, WeightsThatDoNotFitAreRefusedByName) {
   const Loaded loaded = load(kData / "gpt2");
   EXPECT_THROW(interchange::save_huggingface(*loaded.model, loaded.job.model, kData / "gpt2", kData / "gpt2"),
                UsageError);
+}
+
+TEST_F(HuggingFace, TrainingBeginsWithThem) {
+  const std::vector<std::string> overrides{"model.dropout=0", "model.attention_dropout=0", "train.threads=1"};
+  job::Job job = job::from_folder(kData / "gpt2", overrides);
+  const Loaded loaded = load(kData / "gpt2");
+  const auto loss_of = [&](models::Model& model) {
+    const data::Batch batch = data::open(job.data, job.model, job.train.batch_size, job.train.seed)->next();
+    const at::NoGradGuard no_grad;
+    return model.loss_sum(batch).item<double>() / static_cast<double>(batch.target_count);
+  };
+  const report::FitSummary trained = train::fit(job, {});
+  EXPECT_NEAR(trained.steps.at(0).loss, loss_of(*loaded.model), 1e-5);
+  EXPECT_FALSE(trained.divergence) << *trained.divergence;
+  job.weights.clear();
+  EXPECT_GT(std::abs(train::fit(job, {}).steps.at(0).loss - trained.steps.at(0).loss), 0.1);
 }
 
 TEST_F(HuggingFace, ARefusedFileChangesNothing) {

@@ -252,6 +252,7 @@ constexpr std::array<Architecture, 13> kArchitectures{{
 
 const Architecture& architecture_of(const JsonConfig& config) {
   std::vector<std::string_view> names;
+  names.reserve(kArchitectures.size());
   for (const Architecture& known : kArchitectures) names.push_back(known.name);
   const std::string type = config.text({"model_type"}, "");
   std::string name;

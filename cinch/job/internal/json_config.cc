@@ -52,7 +52,7 @@ class NoKeyTwice {
 };
 }  // namespace
 
-JsonConfig::JsonConfig(std::filesystem::path file) : JsonConfig(read(file), file) {}
+JsonConfig::JsonConfig(const std::filesystem::path& file) : JsonConfig(read(file), file) {}
 
 JsonConfig::JsonConfig(std::string_view text, std::filesystem::path name_for_errors)
     : file_(std::move(name_for_errors)) {

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kLargestConfig = 4u << 20;
 class JsonConfig {
  public:
   /// Reads `file`. Throws ConfigError if it is missing, too large, no JSON, no object, or has a key twice.
-  explicit JsonConfig(std::filesystem::path file);
+  explicit JsonConfig(const std::filesystem::path& file);
   JsonConfig(std::string_view text, std::filesystem::path name_for_errors);
 
   // A key's names: the first is the one that errors tell, any other an older spelling; two that disagree throw. A key

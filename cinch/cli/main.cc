@@ -24,7 +24,7 @@ std::string version() {
   return std::string("cinch ") + kVersion + (libtorch.empty() ? ", without LibTorch" : ", LibTorch " + libtorch);
 }
 
-constexpr const char* kNoVerb = "no verb given: say estimate, plan, train, inspect, replay, diff or record";
+constexpr const char* kNoVerb = "no verb given: say estimate, plan, train, inspect, replay, diff, record or devices";
 
 /// "Did you mean --budget?", from the flags of the chosen verb or from the verbs.
 std::string did_you_mean(const CLI::App& program, const std::string& word) {
@@ -62,6 +62,7 @@ Verbs add_verbs(CLI::App& program) {
   verbs["replay"] = add_replay(program);
   verbs["diff"] = add_diff(program);
   verbs["record"] = add_record(program);
+  verbs["devices"] = add_devices(program);
   return verbs;
 }
 

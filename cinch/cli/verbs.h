@@ -15,11 +15,12 @@ namespace cinch::cli {
 using Run = std::function<ExitCode(Stage&)>;
 using Verbs = std::map<std::string, Run>;  ///< By name.
 
-// On recordings: without LibTorch.
+// On recordings and devices: without LibTorch.
 Run add_inspect(CLI::App& program);
 Run add_replay(CLI::App& program);
 Run add_diff(CLI::App& program);
 Run add_record(CLI::App& program);
+Run add_devices(CLI::App& program);
 
 // On jobs: with LibTorch.
 Run add_estimate(CLI::App& program);

@@ -9,6 +9,7 @@
 
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
+#include "cinch/device/internal/cards.h"
 #include "cinch/device/internal/cpu_facts.h"
 
 namespace cinch::device {
@@ -64,17 +65,43 @@ DeviceSpec cpu(int threads) {
   spec.launch = kLaunch;
   return spec;
 }
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+[[noreturn]] void refuse(std::string_view name) {
+  const std::string near = nearest(lower(name), known());
+  throw UsageError("unknown device \"" + printable(name) + "\"",
+                   near.empty() ? "cinch devices lists those there are; a file of one's own ends in .toml."
+                                : "Did you mean " + near + "?");
+}
 }  // namespace
+
+Bytes usable(const DeviceSpec& device) { return Bytes(device.memory.count() / 50 * 49) - device.context; }
 
 DeviceSpec find(std::string_view name, int threads) {
   if (threads < 0) throw UsageError("the number of threads is " + std::to_string(threads), "Use 0 for all cores.");
-  if (name == "cpu") return cpu(threads);
-  const std::vector<std::string> names = known();
-  const std::string near = nearest(name, names);
-  std::string problem = "unknown device \"" + std::string(name) + "\"";
-  if (!near.empty()) throw UsageError(problem, "Did you mean " + near + "?");
-  throw UsageError(problem, "This version predicts for the machine's own CPU only: cpu.");
+  const std::string wanted = lower(name);
+  if (wanted == "cpu") return cpu(threads);
+  std::vector<const DeviceSpec*> matches;
+  for (const DeviceSpec& card : internal::cards()) {
+    if (card.name == wanted) return card;
+    if (card.name.starts_with(wanted + "-")) matches.push_back(&card);
+  }
+  if (matches.size() == 1) return *matches.front();
+  if (matches.empty()) refuse(name);
+  throw UsageError("device \"" + wanted + "\" comes in more than one size",
+                   "Say " + matches.front()->name + " or " + matches.back()->name + ".");
 }
 
-std::vector<std::string> known() { return {"cpu"}; }
+std::vector<std::string> known() {
+  std::vector<std::string> names{"cpu"};
+  for (const DeviceSpec& card : internal::cards()) names.push_back(card.name);
+  return names;
+}
 }  // namespace cinch::device

@@ -1,5 +1,6 @@
 #pragma once
-// What must be known of a device to predict on it: the machine's own CPU, CUDA cards by name, or a file that describes one.
+// What must be known of a device to predict on it: the machine's own CPU, CUDA cards by name, or a file that describes
+// one.
 
 #include <chrono>
 #include <cstdint>
@@ -19,8 +20,8 @@ enum class DeviceType : std::uint8_t { kCpu, kCuda };
 struct DeviceSpec {
   std::string name;  ///< "cpu", "rtx4090-24gb".
   DeviceType type = DeviceType::kCpu;
-  Bytes memory;      ///< CPU: physical memory, or what a container's cgroup allows. CUDA: what the driver reports as total.
-  Bytes context;     ///< CUDA: what the driver takes before the first tensor. 0 on the CPU.
+  Bytes memory;  ///< CPU: physical memory, or what a container's cgroup allows. CUDA: what the driver reports as total.
+  Bytes context;  ///< CUDA: what the driver takes before the first tensor. 0 on the CPU.
   /// CUDA: what cuBLAS takes for each thread and stream that multiplies matrices, through the caching allocator
   /// (aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize). 0 on the CPU.
   Bytes cublas_workspace;
@@ -36,11 +37,14 @@ struct DeviceSpec {
   int threads = 1;                         ///< CPU: kernels' scratch and rates depend on it.
 };
 
-/// The device of that name ("cpu"), for `threads` threads (0: all cores the process may run on). Throws UsageError with
-/// the nearest known device as a hint, or for a negative number of threads; Error if the system does not tell its
-/// memory.
+/// What may be planned with: the memory less the context and 2 % of headroom, for what no model knows of.
+Bytes usable(const DeviceSpec& device);
+
+/// The device of that name: "cpu" (for `threads` threads; 0: all cores the process may run on) or a card, in any case,
+/// without its size where that leaves one ("rtx4090"). Throws UsageError with the nearest known device as a hint, or
+/// for a negative number of threads; Error if the system does not tell its memory.
 DeviceSpec find(std::string_view name, int threads = 0);
 
-/// Names find() knows.
+/// Names find() knows: "cpu", then the cards by age.
 std::vector<std::string> known();
 }  // namespace cinch::device

@@ -145,8 +145,8 @@ std::vector<std::string> check_left_over(const std::map<std::string, Source>& pl
   const fs::path* file = nullptr;
   for (const auto& [name, source] : plain) {
     if (used.contains(name)) continue;
-    const bool known =
-        std::ranges::any_of(names.unused, [&](const std::string& pattern) { return matches(name, pattern); });
+    const bool known = std::ranges::any_of(
+        names.unused, [&name = name](const std::string& pattern) { return matches(name, pattern); });
     (known ? unused : unknown).push_back(source.name);
     if (!known && file == nullptr) file = &source.file;
   }
@@ -158,8 +158,6 @@ std::vector<std::string> check_left_over(const std::map<std::string, Source>& pl
 }
 
 // --- writing
-
-using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// What to write: names as in the files, views of the model. A tensor that is not of the file's dtype is converted when
 /// its shard is written.

@@ -98,16 +98,50 @@ Family family_of(const job::ResNetConfig& config) {
                  {"fc", "classifier.1", Rule::kHead}},
                 {}};
   for (int stage = 0; stage < 4; ++stage) {
-    const std::string ours = "layer" + std::to_string(stage + 1) + ".*.";
-    const std::string theirs = "encoder.stages." + std::to_string(stage) + ".layers.*.";
+    const std::string ours = "layer" + std::to_string(stage + 1), theirs = "encoder.stages." + std::to_string(stage);
+    const auto add = [&](const std::string& module, const std::string& name) {
+      family.rules.push_back(
+          {std::string(ours).append(".*.").append(module), std::string(theirs).append(".layers.*.").append(name)});
+    };
     for (int i = 0; i < convolutions; ++i) {
-      const std::string number = std::to_string(i + 1), layer = theirs + "layer." + std::to_string(i);
-      family.rules.push_back({ours + "conv" + number, layer + ".convolution"});
-      family.rules.push_back({ours + "bn" + number, layer + ".normalization"});
+      const std::string number = std::to_string(i + 1), layer = "layer." + std::to_string(i);
+      add("conv" + number, layer + ".convolution");
+      add("bn" + number, layer + ".normalization");
     }
-    family.rules.push_back({ours + "downsample.0", theirs + "shortcut.convolution"});
-    family.rules.push_back({ours + "downsample.1", theirs + "shortcut.normalization"});
+    add("downsample.0", "shortcut.convolution");
+    add("downsample.1", "shortcut.normalization");
   }
+  return family;
+}
+
+// Modules that are named here as there: a rule's name stands for all below it.
+Family family_of(const job::BertConfig&) {
+  return {"bert.",
+          {{"embeddings.position_embeddings", "embeddings.position_embeddings", Rule::kPositions},
+           {"embeddings", "embeddings"},
+           {"encoder", "encoder"},
+           {"pooler", "pooler"},
+           {"classifier", "classifier", Rule::kHead},
+           {"cls", "cls", Rule::kHead}},
+          {"embeddings.position_ids", "embeddings.token_type_ids", "pooler.", "cls.seq_relationship.",
+           "cls.predictions.decoder."}};
+}
+
+Family family_of(const job::VitConfig&) {
+  return {"vit.",
+          {{"embeddings", "embeddings"},
+           {"encoder", "encoder"},
+           {"layernorm", "layernorm"},
+           {"classifier", "classifier", Rule::kHead}},
+          {"pooler."}};
+}
+
+Family family_of(const job::LlamaConfig& config) {
+  Family family{
+      "model.",
+      {{"embed_tokens", "embed_tokens"}, {"layers", "layers"}, {"norm", "norm"}, {"lm_head", "lm_head", Rule::kHead}},
+      {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}};
+  if (config.tie_weights) family.unused.emplace_back("lm_head.weight");
   return family;
 }
 

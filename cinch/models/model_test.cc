@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
+#include <torch/nn/modules/conv.h>
 
 #include "cinch/techniques/call.h"
 
@@ -166,6 +167,33 @@ TEST(ResNet, IsTorchvisionsResNet18) {
   EXPECT_THAT(names_of(*full),
               IsSupersetOf({"conv1.weight", "bn1.running_mean", "layer1.0.conv1.weight", "layer2.0.downsample.0.weight",
                             "layer2.0.downsample.1.bias", "layer4.1.bn2.num_batches_tracked", "fc.bias"}));
+}
+
+TEST(ResNet, HasTheParametersOfTorchvisions) {
+  const std::map<std::int64_t, std::int64_t> known{{34, 21797672}, {50, 25557032}, {101, 44549160}, {152, 60192808}};
+  for (const auto& [depth, parameters] : known) {
+    const auto model = build(job::ResNetConfig{.depth = depth, .classes = 1000, .channels = 3, .image_size = 224});
+    EXPECT_EQ(parameters_of(*model), parameters) << depth;
+  }
+}
+
+TEST(ResNet, BottlenecksStrideInTheirSecondConvolution) {
+  const auto model = build(job::ResNetConfig{.depth = 50, .classes = 5, .channels = 3, .image_size = 32});
+  EXPECT_THAT(names_of(*model),
+              IsSupersetOf({"layer1.0.conv3.weight", "layer1.0.downsample.0.weight", "layer4.2.bn3.bias"}));
+  const auto stride_of = [&](const char* path) {
+    return model->named_modules()[path]->as<torch::nn::Conv2d>()->options.stride()->at(0);
+  };
+  EXPECT_EQ(stride_of("layer2.0.conv1"), 1);
+  EXPECT_EQ(stride_of("layer2.0.conv2"), 2);
+  EXPECT_EQ(stride_of("layer2.0.downsample.0"), 2);
+}
+
+TEST(ResNet, BottlenecksTrainToTheSameWeightsCheckpointed) {
+  const job::ResNetConfig config{.depth = 50, .classes = 5, .channels = 3, .image_size = 16};
+  const std::map<std::string, ActivationPolicy> some{{"layer1.0", ActivationPolicy::kCheckpoint},
+                                                     {"layer3.5", ActivationPolicy::kCheckpoint}};
+  expect_equal(train(config, {}, 2), train(config, some, 2));
 }
 
 TEST(ResNet, TrainsToTheSameWeightsAndStatisticsCheckpointed) {

@@ -201,7 +201,7 @@ TEST_P(HuggingFaceResNet, ComputesWhatTransformersDoes) {
   expect_same_tensors(folder, folder_ / "again");
 }
 
-INSTANTIATE_TEST_SUITE_P(Depths, HuggingFaceResNet, ::testing::Values("resnet18"),
+INSTANTIATE_TEST_SUITE_P(Depths, HuggingFaceResNet, ::testing::Values("resnet18", "resnet50"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(HuggingFace, OtherDtypesBecomeTheModels) {

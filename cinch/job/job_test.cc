@@ -219,7 +219,7 @@ TEST(Job, RangesAreChecked) {
   for (const char* text : {"model.sizes=[3]", "model.sizes=[3, 0]", "model.sizes=[]", "model.dropout=1"}) {
     error_of(kMlp, {text});
   }
-  for (const char* text : {"model.depth=50", "model.classes=0", "model.image_size=0", "train.momentum=1"}) {
+  for (const char* text : {"model.depth=20", "model.classes=0", "model.image_size=0", "train.momentum=1"}) {
     error_of(kResNet, {text});
   }
 }

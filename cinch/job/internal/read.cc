@@ -1,6 +1,7 @@
 #include "cinch/job/internal/read.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include <fmt/format.h>
@@ -59,7 +60,10 @@ ModelConfig read_model(const Section& model, std::size_t kind) {
   if (kind == 1) {
     ResNetConfig resnet;
     resnet.depth = model.integer("depth", kSize, resnet.depth);
-    if (resnet.depth != 18) model.fail("depth", fmt::format("is {}; 18 is the one there is", resnet.depth));
+    constexpr std::array<std::int64_t, 5> kDepths{18, 34, 50, 101, 152};
+    if (std::ranges::find(kDepths, resnet.depth) == kDepths.end()) {
+      model.fail("depth", fmt::format("is {}; there are {}", resnet.depth, fmt::join(kDepths, ", ")));
+    }
     resnet.classes = model.integer("classes", kSize);
     resnet.channels = model.integer("channels", kSize, resnet.channels);
     resnet.image_size = model.integer("image_size", kSize);

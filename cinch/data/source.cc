@@ -1,5 +1,6 @@
 #include "cinch/data/source.h"
 
+#include <algorithm>
 #include <charconv>
 #include <numeric>
 
@@ -12,38 +13,73 @@ namespace {
 /// The shape of one sample; throws ConfigError for a model that this kind of data cannot feed.
 SampleShape shape_for(const job::DataConfig& data, const job::ModelConfig& model) {
   SampleShape shape = shape_of(model);
-  if (std::holds_alternative<job::TextData>(data) && !shape.tokens) {
-    throw ConfigError("data.kind", 0, "data.kind", "text cannot feed a model of images", "Text goes with model.kind = \"gpt\".");
+  const bool next_token = shape.tokens() && shape.masked == 0 && !shape.targets.empty();
+  if (std::holds_alternative<job::TextData>(data) && !next_token) {
+    throw ConfigError("data.kind", 0, "data.kind", "text only feeds a model that predicts the next token",
+                      "Text goes with model.kind = \"gpt\" or \"llama\".");
   }
-  if (std::holds_alternative<job::CsvData>(data) && shape.tokens) {
-    throw ConfigError("data.kind", 0, "data.kind", "rows of pixels cannot feed a model of text",
-                      "Csv goes with model.kind = \"mlp\" or \"resnet\".");
+  if (std::holds_alternative<job::CsvData>(data) && (shape.tokens() || !shape.targets.empty())) {
+    throw ConfigError("data.kind", 0, "data.kind", "rows of pixels only feed a model that gives an image one class",
+                      "Csv goes with model.kind = \"mlp\", \"resnet\" or \"vit\".");
   }
   return shape;
 }
 }  // namespace
 
-std::int64_t SampleShape::features() const {
-  return std::accumulate(inputs.begin(), inputs.end(), std::int64_t{1}, std::multiplies<>());
+namespace {
+std::int64_t product(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+SampleShape shape(const job::GptConfig& gpt) {
+  return {.inputs = {gpt.context_length},
+          .targets = {gpt.context_length},
+          .vocabulary = gpt.vocab_size,
+          .classes = gpt.vocab_size};
+}
+SampleShape shape(const job::LlamaConfig& llama) {
+  return {.inputs = {llama.context_length},
+          .targets = {llama.context_length},
+          .vocabulary = llama.vocab_size,
+          .classes = llama.vocab_size};
+}
+SampleShape shape(const job::BertConfig& bert) {
+  SampleShape sample{.inputs = {bert.context_length}, .vocabulary = bert.vocab_size, .classes = bert.classes};
+  if (bert.classes > 0) return sample;
+  sample.targets = sample.inputs;
+  sample.classes = bert.vocab_size;
+  sample.masked = std::max<std::int64_t>(1, bert.context_length * 15 / 100);  // 1810.04805, section 3.1.
+  return sample;
+}
+SampleShape shape(const job::MlpConfig& mlp) { return {.inputs = {mlp.sizes.front()}, .classes = mlp.sizes.back()}; }
+SampleShape shape(const job::UnetConfig& unet) {
+  return {.inputs = {unet.channels, unet.image_size, unet.image_size},
+          .targets = {unet.image_size, unet.image_size},
+          .classes = unet.classes};
+}
+template <class Config>  // ResNet and ViT
+SampleShape shape(const Config& images) {
+  return {.inputs = {images.channels, images.image_size, images.image_size}, .classes = images.classes};
+}
+}  // namespace
+
+std::int64_t SampleShape::features() const { return product(inputs); }
+std::int64_t SampleShape::labels() const { return product(targets); }
+
 SampleShape shape_of(const job::ModelConfig& model) {
-  if (const auto* gpt = std::get_if<job::GptConfig>(&model)) return {{gpt->context_length}, true, gpt->vocab_size};
-  if (const auto* resnet = std::get_if<job::ResNetConfig>(&model)) {
-    return {{resnet->channels, resnet->image_size, resnet->image_size}, false, resnet->classes};
-  }
-  const auto& mlp = std::get<job::MlpConfig>(model);
-  return {{mlp.sizes.front()}, false, mlp.sizes.back()};
+  return std::visit([](const auto& config) { return shape(config); }, model);
 }
 
 Batch make_batch(const SampleShape& shape, std::int64_t batch_size) {
-  std::vector<std::int64_t> sizes{batch_size};
-  sizes.insert(sizes.end(), shape.inputs.begin(), shape.inputs.end());
+  const auto batched = [&](std::vector<std::int64_t> sizes) {
+    sizes.insert(sizes.begin(), batch_size);
+    return sizes;
+  };
   Batch batch;
-  batch.inputs = at::empty(sizes, shape.tokens ? at::kLong : at::kFloat);
-  if (!shape.tokens) sizes.resize(1);
-  batch.targets = at::empty(sizes, at::kLong);
-  batch.target_count = batch.targets.numel();
+  batch.inputs = at::empty(batched(shape.inputs), shape.tokens() ? at::kLong : at::kFloat);
+  batch.targets = at::empty(batched(shape.targets), at::kLong);
+  batch.targets_per_row = shape.counted();
+  batch.target_count = batch_size * batch.targets_per_row;
   return batch;
 }
 
@@ -82,6 +118,10 @@ Batch example_batch(const job::DataConfig& data, const job::ModelConfig& model, 
   auto batch = make_batch(shape_for(data, model), batch_size);
   batch.inputs.zero_();  // a dry run computes with small tensors: token 0 and class 0 exist
   batch.targets.zero_();
+  const std::int64_t labels = batch.targets.numel() / batch_size;
+  if (batch.targets_per_row < labels) {
+    batch.targets.narrow(1, batch.targets_per_row, labels - batch.targets_per_row).fill_(kIgnored);
+  }
   return batch;
 }
 }  // namespace cinch::data

@@ -17,7 +17,8 @@ enum class Split : std::uint8_t { kTrain, kHeldOut };
 class Source {
  public:
   virtual ~Source() = default;
-  /// The next batch, always of the full batch size; epochs follow one another without an end. Throws DataError, IoError.
+  /// The next batch, always of the full batch size; epochs follow one another without an end. Throws DataError,
+  /// IoError.
   virtual Batch next() = 0;
   /// Enough to go on exactly here. restore() throws DataError for a state that is not this source's.
   virtual std::string state() const = 0;
@@ -25,8 +26,8 @@ class Source {
 };
 
 /// Order depends on `seed` only. Throws ConfigError where data and model do not go together (a corpus shorter than the
-/// context, a held-out part that is), IoError for files that cannot be read, DataError for files that are not what they should be.
-/// kHeldOut: nullptr when the job holds nothing out.
+/// context, a held-out part that is), IoError for files that cannot be read, DataError for files that are not what they
+/// should be. kHeldOut: nullptr when the job holds nothing out.
 std::unique_ptr<Source> open(const job::DataConfig& data, const job::ModelConfig& model, std::int64_t batch_size,
                              std::uint64_t seed, Split split = Split::kTrain);
 
@@ -34,6 +35,7 @@ std::unique_ptr<Source> open(const job::DataConfig& data, const job::ModelConfig
 bool holds_out(const job::DataConfig& data);
 
 /// A batch of the shape this job yields; reads nothing. What a dry run is fed. Allocates as next() does, so that the
-/// recorded and the predicted events agree: inputs, then targets, and nothing else. All zeros.
+/// recorded and the predicted events agree: inputs, then targets, and nothing else. All zeros, but
+/// for targets that do not count.
 Batch example_batch(const job::DataConfig& data, const job::ModelConfig& model, std::int64_t batch_size);
 }  // namespace cinch::data

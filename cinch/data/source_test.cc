@@ -82,7 +82,12 @@ TEST_F(SourceTest, ResumeIsExactFromAnyState) {
   write("x.csv", rows(700));
   const job::ModelConfig mlp = kMlp, model = gpt(16);
   const std::vector<std::pair<job::DataConfig, job::ModelConfig>> cases{
-      {text(0.3, "a.txt"), model}, {csv(0.3), mlp}, {job::SyntheticData{}, model}, {job::SyntheticData{}, mlp}};
+      {text(0.3, "a.txt"), model},
+      {csv(0.3), mlp},
+      {job::SyntheticData{}, model},
+      {job::SyntheticData{}, mlp},
+      {job::SyntheticData{}, job::BertConfig{.context_length = 9, .vocab_size = 99}},
+      {job::SyntheticData{}, job::UnetConfig{.classes = 3, .channels = 1, .image_size = 4}}};
   for (const auto& [data, config] : cases) {
     for (const Split split : {Split::kTrain, Split::kHeldOut}) {
       const auto straight = open(data, config, 48, 7, split);
@@ -148,6 +153,69 @@ TEST_F(SourceTest, NarrowCountsTargets) {
   EXPECT_EQ(narrow(batch, 0, 1).target_count, 4);
   EXPECT_EQ(narrow(batch, 1, 1).target_count, 0);
   EXPECT_EQ(narrow(batch, 1, 2).target_count, 4);
+}
+
+// --- shapes of other models
+
+std::int64_t counted(const Batch& batch) { return batch.targets.ne(kIgnored).sum().item<std::int64_t>(); }
+
+TEST_F(SourceTest, EveryModelGetsItsShape) {
+  struct Case {
+    job::ModelConfig model;
+    std::vector<std::int64_t> inputs, targets;
+    at::ScalarType dtype;
+    std::int64_t counted;
+  };
+  const std::vector<Case> cases{
+      {job::BertConfig{.context_length = 40, .vocab_size = 50}, {3, 40}, {3, 40}, at::kLong, 18},
+      {job::BertConfig{.context_length = 3, .vocab_size = 50}, {3, 3}, {3, 3}, at::kLong, 3},
+      {job::BertConfig{.context_length = 40, .vocab_size = 50, .classes = 4}, {3, 40}, {3}, at::kLong, 3},
+      {job::VitConfig{.image_size = 8, .channels = 2, .classes = 5}, {3, 2, 8, 8}, {3}, at::kFloat, 3},
+      {job::LlamaConfig{.context_length = 6, .vocab_size = 9}, {3, 6}, {3, 6}, at::kLong, 18},
+      {job::UnetConfig{.classes = 4, .channels = 1, .image_size = 8}, {3, 1, 8, 8}, {3, 8, 8}, at::kFloat, 192}};
+  for (const Case& expected : cases) {
+    const Batch real = open(job::SyntheticData{}, expected.model, 3, 1)->next();
+    for (const Batch& batch : {real, example_batch(job::SyntheticData{}, expected.model, 3)}) {
+      EXPECT_EQ(batch.inputs.sizes(), at::IntArrayRef(expected.inputs));
+      EXPECT_EQ(batch.targets.sizes(), at::IntArrayRef(expected.targets));
+      EXPECT_EQ(batch.inputs.scalar_type(), expected.dtype);
+      EXPECT_EQ(batch.targets.scalar_type(), at::kLong);
+      EXPECT_EQ(batch.target_count, expected.counted);
+      EXPECT_EQ(counted(batch), expected.counted);
+      for (std::int64_t row = 0; row < 3; ++row) {
+        const Batch part = narrow(batch, row, 1);
+        EXPECT_EQ(part.target_count, expected.counted / 3);
+        EXPECT_EQ(counted(part), expected.counted / 3);
+      }
+    }
+  }
+}
+
+TEST_F(SourceTest, MaskedTokensAreTheTargets) {
+  const job::ModelConfig bert = job::BertConfig{.context_length = 40, .vocab_size = 1000};
+  const Batch batch = open(job::SyntheticData{}, bert, 20, 1)->next();
+  const at::Tensor masked = batch.targets.ne(kIgnored);
+  EXPECT_TRUE(batch.inputs.masked_select(masked).eq(999).all().item<bool>());
+  EXPECT_LT(batch.inputs.eq(999).sum().item<std::int64_t>(), 6 * 20 + 10);
+  EXPECT_GT(std::get<0>(at::_unique(batch.targets)).numel(), 90);  // Drawn, not one value.
+  EXPECT_GT(masked.any(0).sum().item<std::int64_t>(), 30);         // All over the context.
+}
+
+TEST_F(SourceTest, ModelsRefuseDataThatIsNotTheirs) {
+  const job::BertConfig bert{.context_length = 4, .vocab_size = 300, .classes = 2};
+  const job::UnetConfig unet{.levels = 1, .classes = 2, .image_size = 2};
+  for (const job::ModelConfig& model : std::initializer_list<job::ModelConfig>{bert, job::BertConfig{}, unet, kMlp}) {
+    EXPECT_THAT(refusal<ConfigError>([&] { example_batch(text(), model, 1); }), HasSubstr("next token"));
+  }
+  for (const job::ModelConfig& model :
+       std::initializer_list<job::ModelConfig>{bert, unet, job::LlamaConfig{.vocab_size = 9}}) {
+    EXPECT_THAT(refusal<ConfigError>([&] { example_batch(csv(), model, 1); }), HasSubstr("one class"));
+  }
+  write("a.txt", places(100));
+  EXPECT_EQ(open(text(), job::LlamaConfig{.context_length = 9, .vocab_size = 256}, 2, 1)->next().inputs.size(1), 9);
+  write("x.csv", "1,2,3,4,5\n");
+  const job::VitConfig vit{.patch_size = 1, .image_size = 2, .channels = 1, .classes = 3};
+  EXPECT_EQ(open(csv(), vit, 1, 1)->next().inputs.sizes(), (std::vector<std::int64_t>{1, 1, 2, 2}));
 }
 
 // --- text

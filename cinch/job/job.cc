@@ -49,7 +49,8 @@ Job load(const std::filesystem::path& file, std::span<const std::string> overrid
 
 double learning_rate_at(const TrainConfig& train, std::int64_t step) {
   const double rate = train.learning_rate;
-  if (step <= train.warmup_steps) return rate * static_cast<double>(std::max<std::int64_t>(step, 0)) / train.warmup_steps;
+  if (step <= train.warmup_steps)
+    return rate * static_cast<double>(std::max<std::int64_t>(step, 0)) / train.warmup_steps;
   if (train.schedule == Schedule::kConstant) return rate;
   const double falling = static_cast<double>(std::max<std::int64_t>(train.steps - train.warmup_steps, 1));
   const double done = std::min(1.0, static_cast<double>(step - train.warmup_steps) / falling);
@@ -57,7 +58,9 @@ double learning_rate_at(const TrainConfig& train, std::int64_t step) {
   return done == 1 ? 0 : rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
 }
 
-bool has_batch_norm(const ModelConfig& model) { return std::holds_alternative<ResNetConfig>(model); }
+bool has_batch_norm(const ModelConfig& model) {
+  return std::holds_alternative<ResNetConfig>(model) || std::holds_alternative<UnetConfig>(model);
+}
 
 bool may_divide_batch(const Job& job) { return !has_batch_norm(job.model) || job.memory.divide_batch_norm; }
 }  // namespace cinch::job

@@ -53,6 +53,52 @@ struct Writer {
     line("sizes", fmt::format("[{}]", fmt::join(mlp.sizes, ", ")));
     line("dropout", mlp.dropout);
   }
+  void operator()(const BertConfig& bert) {
+    line("layers", bert.layers);
+    line("hidden_size", bert.hidden_size);
+    line("heads", bert.heads);
+    line("intermediate_size", bert.intermediate_size);
+    line("context_length", bert.context_length);
+    line("vocab_size", bert.vocab_size);
+    line("token_types", bert.token_types);
+    line("classes", bert.classes);
+    line("dropout", bert.dropout);
+    line("attention_dropout", bert.attention_dropout);
+    line("norm_eps", bert.norm_eps);
+  }
+  void operator()(const VitConfig& vit) {
+    line("layers", vit.layers);
+    line("hidden_size", vit.hidden_size);
+    line("heads", vit.heads);
+    line("intermediate_size", vit.intermediate_size);
+    line("patch_size", vit.patch_size);
+    line("image_size", vit.image_size);
+    line("channels", vit.channels);
+    line("classes", vit.classes);
+    line("dropout", vit.dropout);
+    line("attention_dropout", vit.attention_dropout);
+    line("norm_eps", vit.norm_eps);
+  }
+  void operator()(const LlamaConfig& llama) {
+    line("layers", llama.layers);
+    line("hidden_size", llama.hidden_size);
+    line("heads", llama.heads);
+    line("key_value_heads", llama.key_value_heads);
+    line("head_size", llama.head_size);
+    line("intermediate_size", llama.intermediate_size);
+    line("context_length", llama.context_length);
+    line("vocab_size", llama.vocab_size);
+    line("rope_theta", llama.rope_theta);
+    line("norm_eps", llama.norm_eps);
+    line("tie_weights", llama.tie_weights);
+  }
+  void operator()(const UnetConfig& unet) {
+    line("base_channels", unet.base_channels);
+    line("levels", unet.levels);
+    line("classes", unet.classes);
+    line("channels", unet.channels);
+    line("image_size", unet.image_size);
+  }
   void operator()(const TextData& data) {
     line("path", list(data.path));
     line("held_out", data.held_out);
@@ -80,7 +126,7 @@ struct Writer {
     line("schedule", quoted(internal::kSchedules[static_cast<std::size_t>(train.schedule)]));
     line("warmup_steps", train.warmup_steps);
     if (train.max_grad_norm) line("max_grad_norm", *train.max_grad_norm);
-    line("precision", quoted("fp32"));
+    line("precision", quoted(internal::kPrecisions[static_cast<std::size_t>(train.precision)]));
     line("evaluate_every", train.evaluate_every);
     line("evaluation_batches", train.evaluation_batches);
     line("save_every", train.save_every);

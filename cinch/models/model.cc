@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "cinch/core/error.h"
 #include "cinch/models/gpt.h"
 #include "cinch/models/mlp.h"
 #include "cinch/models/resnet.h"
@@ -18,6 +19,10 @@ namespace {
 std::shared_ptr<Model> make(const job::GptConfig& config) { return std::make_shared<Gpt>(config); }
 std::shared_ptr<Model> make(const job::ResNetConfig& config) { return std::make_shared<ResNet>(config); }
 std::shared_ptr<Model> make(const job::MlpConfig& config) { return std::make_shared<Mlp>(config); }
+template <class Config>
+std::shared_ptr<Model> make(const Config&) {
+  throw UsageError("this kind of model cannot be built yet");
+}
 
 /// Evaluation mode until destroyed; then each module's own mode again.
 class EvalScope {

@@ -4,9 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cinch/core/error.h"
 #include "cinch/record/recorder.h"
+#include "cinch/techniques/autocast.h"
 #include "cinch/trace/scope.h"
 
 namespace cinch::train {
@@ -33,25 +35,31 @@ void flush_engine() noexcept {
 at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& term) { return sum.defined() ? sum.add_(term) : term; }
 }  // namespace
 
-Session::Session(const job::Job& job, const plan::Plan& plan) : train_(job.train), plan_(plan) {
+Session::Session(const job::Job& job, const plan::Plan& plan, at::DeviceType device)
+    : train_(job.train), plan_(plan), device_(device) {
   if (!job::may_divide_batch(job) && micro_batch_size(train_.batch_size) < train_.batch_size)
     throw UsageError("the plan divides the batch of a model with batch norm, whose results depend on the division",
                      "set memory.divide_batch_norm = true to allow it, or train with micro_batch_size 0");
   auto generator = at::detail::getDefaultCPUGenerator();
   generator.set_current_seed(train_.seed);
   model_ = models::build(job.model);
+  if (device_ != at::kCPU) model_->to(device_);
   compose();
 }
 
 Session::Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan)
     : train_(train), plan_(plan), model_(std::move(model)) {
   if (!model_) throw UsageError("a Session was given no model");
+  const auto parameters = model_->parameters();
+  if (!parameters.empty()) device_ = parameters.front().device().type();
   compose();
 }
 
 void Session::compose() {
-  for (const auto& parameter : model_->named_parameters()) record::label(parameter.value(), trace::Category::kParameter, parameter.key());
-  for (const auto& buffer : model_->named_buffers()) record::label(buffer.value(), trace::Category::kBuffer, buffer.key());
+  for (const auto& parameter : model_->named_parameters())
+    record::label(parameter.value(), trace::Category::kParameter, parameter.key());
+  for (const auto& buffer : model_->named_buffers())
+    record::label(buffer.value(), trace::Category::kBuffer, buffer.key());
   policies_ = std::make_unique<techniques::CallPolicies>(*model_, plan_.activations);
   optimizer_ = make_optimizer(*model_, train_);
 }
@@ -88,17 +96,24 @@ StepReport Session::try_step(const data::Batch& batch, std::uint32_t step) {
   return report;
 }
 
+at::Tensor Session::loss_sum(const data::Batch& part) {
+  std::optional<techniques::Autocast> autocast;
+  if (train_.precision == job::Precision::kBf16) autocast.emplace(device_, at::kBFloat16);
+  return model_->loss_sum(part);
+}
+
 at::Tensor Session::forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step) {
   at::Tensor loss;
   {
     const PhaseScope phase(Phase::kForward, step);
     // Weighted by counted targets over all micro-batches: any division of a batch gives the same gradient.
-    loss = model_->loss_sum(part).div(static_cast<double>(std::max<std::int64_t>(target_count, 1)));
+    loss = loss_sum(part).div(static_cast<double>(std::max<std::int64_t>(target_count, 1)));
   }
   const PhaseScope phase(Phase::kBackward, step);
   loss.backward();
   for (const auto& group : optimizer_->groups())
-    for (const auto& parameter : group.parameters) record::label(parameter.tensor.grad(), trace::Category::kGradient, parameter.name);
+    for (const auto& parameter : group.parameters)
+      record::label(parameter.tensor.grad(), trace::Category::kGradient, parameter.name);
   return loss.detach();
 }
 
@@ -111,7 +126,7 @@ at::Tensor Session::evaluate(const data::Batch& batch) {
   at::Tensor sum;
   const auto stride = micro_batch_size(batch.size());
   for (std::int64_t first = 0; first < batch.size(); first += stride)
-    sum = sum_of(sum, model_->loss_sum(data::narrow(batch, first, std::min(stride, batch.size() - first))));
+    sum = sum_of(sum, loss_sum(data::narrow(batch, first, std::min(stride, batch.size() - first))));
   model_->train(trained);
   return sum.div_(static_cast<double>(std::max<std::int64_t>(batch.target_count, 1)));
 }

@@ -25,13 +25,13 @@ class Session {
  public:
   /// In this order: seed → model → labels → call policies → optimizer → schedule. Throws UsageError with the reason for
   /// settings that exclude each other.
-  Session(const job::Job& job, const plan::Plan& plan);
+  Session(const job::Job& job, const plan::Plan& plan, at::DeviceType device = at::kCPU);
   /// A user's own model; it may exist already.
   Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan);
 
   /// For each micro-batch forward and backward, weighted by its share of target_count; clip; optimizer step; gradients
-  /// dropped. The number of steps done rises by one. A step that throws (out of memory) leaves weights, optimizer state and
-  /// live memory as they were, and can be tried again; random numbers it drew are gone.
+  /// dropped. The number of steps done rises by one. A step that throws (out of memory) leaves weights, optimizer state
+  /// and live memory as they were, and can be tried again; random numbers it drew are gone.
   StepReport step(const data::Batch& batch);
   /// Mean loss; no gradients, model in eval mode; in micro-batches as training.
   at::Tensor evaluate(const data::Batch& batch);
@@ -46,10 +46,12 @@ class Session {
   void compose();
   std::int64_t micro_batch_size(std::int64_t batch_size) const;
   StepReport try_step(const data::Batch& batch, std::uint32_t step);
+  at::Tensor loss_sum(const data::Batch& part);
   at::Tensor forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step);
 
   job::TrainConfig train_;
   plan::Plan plan_;
+  at::DeviceType device_ = at::kCPU;
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<techniques::CallPolicies> policies_;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -1,5 +1,8 @@
 // Random samples from (seed, index): no file, no end.
 
+#include <algorithm>
+#include <utility>
+
 #include "cinch/data/internal/hash.h"
 #include "cinch/data/internal/sources.h"
 
@@ -17,10 +20,14 @@ class SyntheticSource final : public Source {
   Batch next() override {
     Batch batch = make_batch(shape_, batch_size_);
     for (std::int64_t row = 0; row < batch_size_; ++row, ++position_) {
-      if (shape_.tokens) {
-        fill_tokens(batch, row);
+      const std::uint64_t sample = mix(seed_, position_);
+      std::int64_t* targets = batch.targets.mutable_data_ptr<std::int64_t>() + row * shape_.labels();
+      if (shape_.tokens()) {
+        std::int64_t* tokens = batch.inputs.mutable_data_ptr<std::int64_t>() + row * shape_.features();
+        fill_tokens(sample, tokens, targets);
       } else {
-        fill_image(batch, row);
+        fill_image(sample, batch.inputs.mutable_data_ptr<float>() + row * shape_.features());
+        fill_labels(sample, targets);
       }
     }
     return batch;
@@ -29,28 +36,44 @@ class SyntheticSource final : public Source {
   void restore(std::string_view state) override { position_ = parse_state(kind_, state); }
 
  private:
-  void fill_tokens(Batch& batch, std::int64_t row) const {
+  /// A number below `count`, the one at `index` of this sample's stream.
+  static std::int64_t draw(std::int64_t count, std::uint64_t sample, std::int64_t index) {
+    return static_cast<std::int64_t>(
+        draw_below(static_cast<std::uint64_t>(count), sample, static_cast<std::uint64_t>(index)));
+  }
+
+  void fill_tokens(std::uint64_t sample, std::int64_t* tokens, std::int64_t* targets) const {
     const std::int64_t length = shape_.features();
-    const std::uint64_t sample = mix(seed_, position_);
-    std::int64_t* inputs = batch.inputs.mutable_data_ptr<std::int64_t>() + row * length;
-    std::int64_t* targets = batch.targets.mutable_data_ptr<std::int64_t>() + row * length;
-    for (std::int64_t i = 0; i <= length; ++i) {
-      const auto token = static_cast<std::int64_t>(
-          draw_below(static_cast<std::uint64_t>(shape_.classes), sample, static_cast<std::uint64_t>(i)));
-      if (i < length) inputs[i] = token;
-      if (i > 0) targets[i - 1] = token;
+    for (std::int64_t i = 0; i < length; ++i) tokens[i] = draw(shape_.vocabulary, sample, i);
+    if (shape_.masked > 0) {
+      mask(sample, tokens, targets);
+    } else if (shape_.targets.empty()) {
+      fill_labels(sample, targets);
+    } else {  // The next token.
+      std::copy(tokens + 1, tokens + length, targets);
+      targets[length - 1] = draw(shape_.vocabulary, sample, length);
     }
   }
 
-  void fill_image(Batch& batch, std::int64_t row) const {
-    const std::int64_t features = shape_.features();
-    const std::uint64_t sample = mix(seed_, position_);
-    float* inputs = batch.inputs.mutable_data_ptr<float>() + row * features;
-    for (std::int64_t i = 0; i < features; ++i) {
-      inputs[i] = static_cast<float>(mix(sample, static_cast<std::uint64_t>(i)) >> 40) * 0x1p-24f;
+  /// Hides some tokens, which become the only targets.
+  void mask(std::uint64_t sample, std::int64_t* tokens, std::int64_t* targets) const {
+    const std::int64_t length = shape_.features();
+    std::fill(targets, targets + length, kIgnored);
+    for (std::int64_t i = 0; i < shape_.masked; ++i) {
+      const auto at = permute(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(length), sample);
+      targets[at] = std::exchange(tokens[at], shape_.vocabulary - 1);
     }
-    batch.targets.mutable_data_ptr<std::int64_t>()[row] = static_cast<std::int64_t>(
-        draw_below(static_cast<std::uint64_t>(shape_.classes), sample, static_cast<std::uint64_t>(features)));
+  }
+
+  void fill_image(std::uint64_t sample, float* pixels) const {
+    for (std::int64_t i = 0; i < shape_.features(); ++i) {
+      pixels[i] = static_cast<float>(mix(sample, static_cast<std::uint64_t>(i)) >> 40) * 0x1p-24f;
+    }
+  }
+
+  void fill_labels(std::uint64_t sample, std::int64_t* targets) const {
+    const std::int64_t first = shape_.features();  // The inputs drew those before.
+    for (std::int64_t i = 0; i < shape_.labels(); ++i) targets[i] = draw(shape_.classes, sample, first + i);
   }
 
   SampleShape shape_;

@@ -5,15 +5,20 @@
 namespace cinch::job::internal {
 
 std::vector<std::string> model_keys(std::size_t kind) {
-  switch (kind) {
-    case 0:
-      return {"kind",       "layers",  "hidden_size",       "heads",       "context_length",
-              "vocab_size", "dropout", "attention_dropout", "tie_weights", "activation"};
-    case 1:
-      return {"kind", "depth", "classes", "channels", "image_size"};
-    default:
-      return {"kind", "sizes", "dropout"};
-  }
+  static const std::vector<std::vector<std::string>> kKeys{
+      {"kind", "layers", "hidden_size", "heads", "context_length", "vocab_size", "dropout", "attention_dropout",
+       "tie_weights", "activation"},
+      {"kind", "depth", "classes", "channels", "image_size"},
+      {"kind", "sizes", "dropout"},
+      {"kind", "layers", "hidden_size", "heads", "intermediate_size", "context_length", "vocab_size", "token_types",
+       "classes", "dropout", "attention_dropout", "norm_eps"},
+      {"kind", "layers", "hidden_size", "heads", "intermediate_size", "patch_size", "image_size", "channels", "classes",
+       "dropout", "attention_dropout", "norm_eps"},
+      {"kind", "layers", "hidden_size", "heads", "key_value_heads", "head_size", "intermediate_size", "context_length",
+       "vocab_size", "rope_theta", "norm_eps", "tie_weights"},
+      {"kind", "base_channels", "levels", "classes", "channels", "image_size"},
+  };
+  return kKeys.at(kind);
 }
 
 std::vector<std::string> data_keys(std::size_t kind) {
@@ -22,10 +27,9 @@ std::vector<std::string> data_keys(std::size_t kind) {
 }
 
 std::vector<std::string> train_keys(std::size_t optimizer) {
-  std::vector<std::string> keys{"batch_size",     "steps",          "optimizer",          "weight_decay",
-                                "learning_rate",  "schedule",       "warmup_steps",       "max_grad_norm",
-                                "precision",      "evaluate_every", "evaluation_batches", "save_every",
-                                "run_dir",        "seed",           "threads"};
+  std::vector<std::string> keys{"batch_size",         "steps",        "optimizer",     "weight_decay", "learning_rate",
+                                "schedule",           "warmup_steps", "max_grad_norm", "precision",    "evaluate_every",
+                                "evaluation_batches", "save_every",   "run_dir",       "seed",         "threads"};
   if (optimizer == 0) keys.insert(keys.end(), {"betas", "eps"});
   if (optimizer == 1) keys.push_back("momentum");
   return keys;

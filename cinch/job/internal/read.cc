@@ -1,7 +1,6 @@
 #include "cinch/job/internal/read.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include <fmt/format.h>
@@ -9,19 +8,15 @@
 
 #include "cinch/core/error.h"
 #include "cinch/job/internal/keys.h"
+#include "cinch/job/internal/ranges.h"
+#include "cinch/job/internal/read_model.h"
 #include "cinch/job/internal/relations.h"
 #include "cinch/job/internal/section.h"
 
 namespace cinch::job::internal {
 namespace {
-constexpr std::int64_t kLargest = std::int64_t{1} << 31;  // Of any one size.
-constexpr IntegerRange kSize{1, kLargest};
-constexpr IntegerRange kCount{0, kLargest};
-constexpr NumberRange kShare{0, 1, false, true};
-constexpr NumberRange kPositive{0, std::numeric_limits<double>::infinity(), true, true};
-constexpr NumberRange kNotNegative{0, std::numeric_limits<double>::infinity(), false, true};
-
-// Which of a section's variants its text `key` names: the known keys depend on it, so it is read before they are checked.
+// Which of a section's variants its text `key` names: the known keys depend on it, so it is read before they are
+// checked.
 std::size_t variant_of(const toml::table& root, std::string_view section, std::string_view key,
                        const std::filesystem::path& file, const std::vector<std::string>& choices,
                        std::optional<std::size_t> otherwise) {
@@ -34,48 +29,14 @@ std::size_t variant_of(const toml::table& root, std::string_view section, std::s
             fmt::format("Add under [{}] one of {}.", section, fmt::join(choices, ", ")));
   }
   const auto* text = node->as_string();
-  if (text == nullptr) fail_at(node, file, full, fmt::format("{} wants a text in quotes; found {}", full, describe(*node)));
+  if (text == nullptr)
+    fail_at(node, file, full, fmt::format("{} wants a text in quotes; found {}", full, describe(*node)));
   const auto found = std::ranges::find(choices, text->get());
   if (found == choices.end()) {
     fail_at(node, file, full, fmt::format("{} is \"{}\", which is unknown", full, text->get()),
             suggestion(text->get(), choices));
   }
   return static_cast<std::size_t>(found - choices.begin());
-}
-
-ModelConfig read_model(const Section& model, std::size_t kind) {
-  if (kind == 0) {
-    GptConfig gpt;
-    gpt.layers = model.integer("layers", {1, 10'000});
-    gpt.hidden_size = model.integer("hidden_size", kSize);
-    gpt.heads = model.integer("heads", kSize);
-    gpt.context_length = model.integer("context_length", kSize);
-    gpt.vocab_size = model.integer("vocab_size", kSize, gpt.vocab_size);
-    gpt.dropout = model.number("dropout", kShare, gpt.dropout);
-    gpt.attention_dropout = model.number("attention_dropout", kShare, gpt.attention_dropout);
-    gpt.tie_weights = model.boolean("tie_weights", gpt.tie_weights);
-    gpt.activation = static_cast<Activation>(model.choice("activation", kActivations, 0));
-    return gpt;
-  }
-  if (kind == 1) {
-    ResNetConfig resnet;
-    resnet.depth = model.integer("depth", kSize, resnet.depth);
-    constexpr std::array<std::int64_t, 5> kDepths{18, 34, 50, 101, 152};
-    if (std::ranges::find(kDepths, resnet.depth) == kDepths.end()) {
-      model.fail("depth", fmt::format("is {}; there are {}", resnet.depth, fmt::join(kDepths, ", ")));
-    }
-    resnet.classes = model.integer("classes", kSize);
-    resnet.channels = model.integer("channels", kSize, resnet.channels);
-    resnet.image_size = model.integer("image_size", kSize);
-    return resnet;
-  }
-  MlpConfig mlp;
-  mlp.sizes = model.integers("sizes", kSize);
-  if (mlp.sizes.size() < 2) {
-    model.fail("sizes", fmt::format("has {} entries; it needs at least two: the inputs and the classes", mlp.sizes.size()));
-  }
-  mlp.dropout = model.number("dropout", kShare, mlp.dropout);
-  return mlp;
 }
 
 std::vector<std::string> read_path(const Section& data) {
@@ -115,14 +76,12 @@ OptimizerConfig read_optimizer(const Section& train, std::size_t kind) {
   return optimizer;
 }
 
-void check_precision(const Section& train) {
-  const std::string precision = train.text("precision", "fp32");
-  if (precision == "fp32") return;
-  if (precision == "bf16" || precision == "fp16") {
-    train.fail("precision", fmt::format("is \"{}\"; this version trains in fp32", precision),
-               "Leave it out, or write \"fp32\".");
+Precision read_precision(const Section& train) {
+  if (train.has("precision") && train.text("precision") == "fp16") {
+    train.fail("precision", "is \"fp16\", whose small gradients need loss scaling, which this version does not have",
+               "Use \"bf16\": as small, and it needs none.");
   }
-  train.fail("precision", fmt::format("is \"{}\", which is unknown", precision), "Known here: fp32.");
+  return static_cast<Precision>(train.choice("precision", kPrecisions, 0));
 }
 
 TrainConfig read_train(const Section& section, std::size_t optimizer) {
@@ -134,7 +93,7 @@ TrainConfig read_train(const Section& section, std::size_t optimizer) {
   train.schedule = static_cast<Schedule>(section.choice("schedule", kSchedules, 0));
   train.warmup_steps = section.integer("warmup_steps", kCount, train.warmup_steps);
   if (section.has("max_grad_norm")) train.max_grad_norm = section.number("max_grad_norm", kPositive);
-  check_precision(section);
+  train.precision = read_precision(section);
   train.evaluate_every = section.integer("evaluate_every", kCount, train.evaluate_every);
   train.evaluation_batches = section.integer("evaluation_batches", kSize, train.evaluation_batches);
   train.save_every = section.integer("save_every", kCount, train.save_every);
@@ -167,7 +126,8 @@ MemoryConfig read_memory(const Section& section) {
   MemoryConfig memory;
   if (section.has("budget")) memory.budget = read_budget(section);
   if (section.has("allow") && !section.texts("allow").empty()) {
-    section.fail("allow", fmt::format("names \"{}\"; this version has no lossy technique", section.texts("allow").front()),
+    section.fail("allow",
+                 fmt::format("names \"{}\"; this version has no lossy technique", section.texts("allow").front()),
                  "Leave the list empty.");
   }
   memory.divide_batch_norm = section.boolean("divide_batch_norm", memory.divide_batch_norm);

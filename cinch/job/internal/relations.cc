@@ -1,107 +1,139 @@
 #include "cinch/job/internal/relations.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include "cinch/job/internal/scale.h"
 
 namespace cinch::job::internal {
 namespace {
-// long double holds products of a few sizes without overflow, and exactly enough to compare with 2^63.
-using Wide = long double;
-constexpr Wide kMostBytes = 9.2e18L;   // Just under 2^63.
-constexpr Wide kStatePerNumber = 16;   // fp32 parameter, gradient and AdamW's two moments.
+constexpr Wide kMostBytes = 9.2e18L;  // Just under 2^63.
+constexpr Wide kStatePerNumber = 16;  // fp32 parameter, gradient and AdamW's two moments.
 
 // A ResNet's last stage sees the image divided by this.
 constexpr std::int64_t kResNetStride = 32;
 
-Wide parameters(const GptConfig& gpt) {
-  const Wide hidden = gpt.hidden_size;
-  const Wide embeddings = (Wide(gpt.vocab_size) * (gpt.tie_weights ? 1 : 2) + gpt.context_length) * hidden;
-  return embeddings + gpt.layers * (12 * hidden * hidden + 13 * hidden);
-}
-
-Wide parameters(const ResNetConfig& resnet) {
-  return 12e6L + Wide(resnet.channels) * 64 * 49 + Wide(resnet.classes) * 513;
-}
-
-Wide parameters(const MlpConfig& mlp) {
-  Wide sum = 0;
-  for (std::size_t i = 1; i < mlp.sizes.size(); ++i) sum += (Wide(mlp.sizes[i - 1]) + 1) * mlp.sizes[i];
-  return sum;
-}
-
-// Numbers in the largest tensor that one sample makes.
-Wide largest_tensor(const GptConfig& gpt) {
-  const Wide context = gpt.context_length;
-  return std::max({context * gpt.vocab_size, context * gpt.hidden_size * 4, context * context * gpt.heads});
-}
-
-Wide largest_tensor(const ResNetConfig& resnet) {
-  const Wide pixels = Wide(resnet.image_size) * resnet.image_size;
-  return std::max(pixels * std::max<Wide>(resnet.channels, 64), Wide(resnet.classes));
-}
-
-Wide largest_tensor(const MlpConfig& mlp) {
-  return static_cast<Wide>(*std::max_element(mlp.sizes.begin(), mlp.sizes.end()));
-}
-
 void check_sizes(const Job& job, const Section& model, const Section& train) {
-  const char* key = std::holds_alternative<GptConfig>(job.model)      ? "hidden_size"
-                    : std::holds_alternative<ResNetConfig>(job.model) ? "classes"
-                                                                      : "sizes";
-  const Wide count = std::visit([](const auto& config) { return parameters(config); }, job.model);
-  if (count * kStatePerNumber > kMostBytes) {
-    model.fail(key, fmt::format("makes a model of about {:.2g} parameters, whose bytes do not fit into 64 bits",
-                                static_cast<double>(count)),
+  const Scale scale = scale_of(job.model);
+  if (scale.parameters * kStatePerNumber > kMostBytes) {
+    model.fail(scale.key,
+               fmt::format("makes a model of about {:.2g} parameters, whose bytes do not fit into 64 bits",
+                           static_cast<double>(scale.parameters)),
                "Choose smaller sizes.");
   }
-  const Wide sample = std::visit([](const auto& config) { return largest_tensor(config); }, job.model);
-  if (sample * job.train.batch_size * 4 > kMostBytes) {
-    train.fail("batch_size", fmt::format("is {}: one tensor of such a batch has more bytes than fit into 64 bits",
-                                         job.train.batch_size),
-               "Choose a smaller batch or a smaller model.");
+  if (scale.largest_tensor * job.train.batch_size * 4 > kMostBytes) {
+    train.fail(
+        "batch_size",
+        fmt::format("is {}: one tensor of such a batch has more bytes than fit into 64 bits", job.train.batch_size),
+        "Choose a smaller batch or a smaller model.");
   }
 }
 
-void check_model_and_data(const Job& job, const Section& model, const Section& data) {
-  const auto* gpt = std::get_if<GptConfig>(&job.model);
-  if (gpt == nullptr && std::holds_alternative<TextData>(job.data)) {
-    data.fail("kind", "is \"text\", which only a gpt reads", "Use \"csv\" or \"synthetic\", or model.kind = \"gpt\".");
+void check_divides(const Section& model, const char* key, std::int64_t part, const char* whole_key, std::int64_t whole,
+                   const char* hint) {
+  if (whole % part != 0) {
+    model.fail(key, fmt::format("is {}, which does not divide {} {}", part, whole_key, whole), hint);
   }
-  if (gpt == nullptr) return;
-  if (std::holds_alternative<CsvData>(job.data)) {
-    data.fail("kind", "is \"csv\", which a gpt cannot read", "Use \"text\" or \"synthetic\".");
+}
+
+// What must hold within a model of each kind.
+struct CheckModel {
+  const Section& model;
+
+  void heads(std::int64_t heads, std::int64_t hidden_size) const {
+    check_divides(model, "heads", heads, "hidden_size", hidden_size, "Every head gets an equal part of hidden_size.");
   }
-  if (gpt->hidden_size % gpt->heads != 0) {
-    model.fail("heads", fmt::format("is {}, which does not divide hidden_size {}", gpt->heads, gpt->hidden_size),
-               "Every head gets an equal part of hidden_size.");
+  void operator()(const GptConfig& gpt) const { heads(gpt.heads, gpt.hidden_size); }
+  void operator()(const ResNetConfig&) const {}
+  void operator()(const MlpConfig&) const {}
+  void operator()(const BertConfig& bert) const { heads(bert.heads, bert.hidden_size); }
+  void operator()(const VitConfig& vit) const {
+    heads(vit.heads, vit.hidden_size);
+    check_divides(model, "patch_size", vit.patch_size, "image_size", vit.image_size,
+                  "An image is cut into whole patches.");
   }
-  if (std::holds_alternative<TextData>(job.data) && gpt->vocab_size < 256) {
-    model.fail("vocab_size", fmt::format("is {}; text is read as bytes, which need 256", gpt->vocab_size),
-               "Write vocab_size = 256, or leave it out.");
+  void operator()(const LlamaConfig& llama) const {
+    check_divides(model, "key_value_heads", llama.key_value_heads, "heads", llama.heads,
+                  "Every key and value serves equally many heads.");
+    if (llama.head_size % 2 != 0) {
+      model.fail("head_size", fmt::format("is {}; rotary positions turn pairs of numbers", llama.head_size),
+                 "Choose an even one; unsaid, it is hidden_size / heads.");
+    }
   }
+  void operator()(const UnetConfig& unet) const {
+    const std::int64_t multiple = std::int64_t{1} << unet.levels;
+    if (unet.image_size % multiple == 0) return;
+    model.fail(
+        "image_size",
+        fmt::format("is {}, no multiple of {}; each of {} levels halves it", unet.image_size, multiple, unet.levels),
+        "Choose a multiple, or fewer levels.");
+  }
+};
+
+/// Of a model that text can feed: its vocabulary; 0 for others.
+std::int64_t vocabulary_for_text(const ModelConfig& model) {
+  if (const auto* gpt = std::get_if<GptConfig>(&model)) return gpt->vocab_size;
+  if (const auto* llama = std::get_if<LlamaConfig>(&model)) return llama->vocab_size;
+  return 0;
+}
+
+bool takes_rows_of_pixels(const ModelConfig& model) {
+  return std::holds_alternative<ResNetConfig>(model) || std::holds_alternative<VitConfig>(model) ||
+         std::holds_alternative<MlpConfig>(model);
+}
+
+void check_data(const Job& job, const Section& model, const Section& data) {
+  const std::int64_t vocabulary = vocabulary_for_text(job.model);
+  if (std::holds_alternative<TextData>(job.data)) {
+    if (vocabulary == 0) {
+      data.fail("kind", "is \"text\", which only a gpt or a llama reads",
+                "Use \"synthetic\", or a model.kind that reads text.");
+    }
+    if (vocabulary < 256) {
+      model.fail("vocab_size", fmt::format("is {}; text is read as bytes, which need 256", vocabulary),
+                 "Write vocab_size = 256.");
+    }
+  }
+  if (std::holds_alternative<CsvData>(job.data) && !takes_rows_of_pixels(job.model)) {
+    data.fail("kind", "is \"csv\", which only a resnet, a vit or an mlp reads",
+              vocabulary == 0 ? "Use \"synthetic\"." : "Use \"text\" or \"synthetic\".");
+  }
+}
+
+/// The largest image of which a model with batch norm has one pixel where it is narrowest, and the job's.
+struct Images {
+  std::int64_t too_small = 0, size = 1;
+};
+Images images_of(const ModelConfig& model) {
+  if (const auto* resnet = std::get_if<ResNetConfig>(&model)) return {kResNetStride, resnet->image_size};
+  if (const auto* unet = std::get_if<UnetConfig>(&model)) return {std::int64_t{1} << unet->levels, unet->image_size};
+  return {};
 }
 
 // Batch norm in training cannot normalise over a single number.
 void check_batch_norm(const Job& job, const Section& model, const Section& memory) {
-  const auto* resnet = std::get_if<ResNetConfig>(&job.model);
-  if (resnet == nullptr || resnet->image_size > kResNetStride) return;
-  const std::string why = fmt::format("is {}: the last stage of this ResNet would have one pixel, and batch norm needs "
-                                      "more than one number", resnet->image_size);
-  if (job.train.batch_size == 1) model.fail("image_size", why, "Use a batch_size above 1, or images above 32.");
+  const auto [too_small, size] = images_of(job.model);
+  if (size > too_small) return;
+  const std::string why = fmt::format(
+      "is {}: one pixel would be left where this model is narrowest, and batch norm needs "
+      "more than one number",
+      size);
+  const std::string larger = fmt::format("images above {}.", too_small);
+  if (job.train.batch_size == 1) model.fail("image_size", why, "Use a batch_size above 1, or " + larger);
   if (job.memory.divide_batch_norm) {
-    memory.fail("divide_batch_norm", fmt::format("cannot be true where image_size {}", why), "Use images above 32.");
+    memory.fail("divide_batch_norm", fmt::format("cannot be true where image_size {}", why), "Use " + larger);
   }
 }
 }  // namespace
 
 void check_relations(const Job& job, const Section& model, const Section& data, const Section& train,
                      const Section& memory) {
-  check_model_and_data(job, model, data);
+  check_data(job, model, data);
+  std::visit(CheckModel{model}, job.model);
   check_batch_norm(job, model, memory);
   check_sizes(job, model, train);
   if (job.train.warmup_steps > job.train.steps) {
-    train.fail("warmup_steps", fmt::format("is {}, more than steps, which is {}", job.train.warmup_steps, job.train.steps));
+    train.fail("warmup_steps",
+               fmt::format("is {}, more than steps, which is {}", job.train.warmup_steps, job.train.steps));
   }
 }
 }  // namespace cinch::job::internal

@@ -173,5 +173,31 @@ TEST_F(HuggingFaceTest, FoldersAsTransformersWritesThem) {
   EXPECT_FALSE(folder_info(example("resnet18")).has_weights);
   EXPECT_EQ(std::get<ResNetConfig>(from_folder(example("resnet18")).model).classes, 3);
 }
+
+TEST_F(HuggingFaceTest, EveryFamilyBecomesAJob) {
+  const auto base = std::get<BertConfig>(from_folder(example("bert_base")).model);
+  EXPECT_EQ(base.hidden_size, 16);
+  EXPECT_EQ(base.intermediate_size, 24);
+  EXPECT_EQ(base.context_length, 12);
+  EXPECT_EQ(base.vocab_size, 11);
+  EXPECT_EQ(base.norm_eps, 0.01);
+  EXPECT_EQ(base.classes, 0);
+  EXPECT_EQ(std::get<BertConfig>(from_folder(example("bert_masked")).model).classes, 0);
+  EXPECT_EQ(std::get<BertConfig>(from_folder(example("bert_classifier")).model).classes, 3);
+  const auto vit = std::get<VitConfig>(from_folder(example("vit")).model);
+  EXPECT_EQ(vit.patch_size, 4);
+  EXPECT_EQ(vit.image_size, 8);
+  EXPECT_EQ(vit.classes, 3);
+  EXPECT_EQ(vit.dropout, 0);
+  const auto llama = std::get<LlamaConfig>(from_folder(example("llama")).model);
+  EXPECT_EQ(llama.heads, 4);
+  EXPECT_EQ(llama.key_value_heads, 2);
+  EXPECT_EQ(llama.head_size, 4);
+  EXPECT_EQ(llama.rope_theta, 100);
+  EXPECT_EQ(llama.context_length, 64);
+  EXPECT_FALSE(llama.tie_weights);
+  EXPECT_TRUE(std::get<LlamaConfig>(from_folder(example("llama_tied")).model).tie_weights);
+  EXPECT_EQ(std::get<LlamaConfig>(from_folder(example("mistral")).model).layers, 2);
+}
 }  // namespace
 }  // namespace cinch::job

@@ -52,6 +52,8 @@ struct OpRule {
   /// kShape: the outputs as tensors on the Meta device, made by empty_meta(); undefined ones allowed. Empty: the C++ Meta
   /// kernel.
   std::function<std::vector<at::Tensor>(const OpArguments&)> shape = {};
+  /// Of kShape: calls that are probed all the same, unless they are too large for that. Empty: none.
+  std::function<bool(const OpArguments&)> probe_if = {};
   /// Allocations inside the kernel that stand beside the outputs and are freed before it returns: made before the outputs
   /// (casts of arguments), and after them. In order; zeros are passed over.
   /// CPU kernels' alone.

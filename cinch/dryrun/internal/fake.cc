@@ -41,8 +41,9 @@ at::Tensor with_layout(const at::Tensor& layout, c10::Storage storage, c10::Disp
   return set_layout(at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, layout.dtype()), layout);
 }
 
-c10::Storage storage_over(c10::DataPtr memory, std::size_t bytes) {
-  return c10::Storage(c10::Storage::use_byte_size_t{}, bytes, std::move(memory), nullptr, /*resizable=*/false);
+/// `grows_by`: kernels may let it grow; nullptr: they may not.
+c10::Storage storage_over(c10::DataPtr memory, std::size_t bytes, c10::Allocator* grows_by = nullptr) {
+  return c10::Storage(c10::Storage::use_byte_size_t{}, bytes, std::move(memory), grows_by, grows_by != nullptr);
 }
 }  // namespace
 
@@ -78,12 +79,30 @@ c10::DataPtr allocate_fake(Bytes bytes, c10::Device device, bool told) {
 
 Bytes fake_bytes_alive() noexcept { return Bytes(g_alive); }
 
+namespace {
+void refuse_access(c10::StorageImpl* storage) {  // The name says more than it does: every access to the data throws this.
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "a tensor of a dry run has no data; build small inputs with at::tensor(), larger ones before the dry run");
+}
+}  // namespace
+
 c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes) {
   auto storage = storage_over(std::move(memory), bytes);
-  if (bytes > 0)  // The name says more than it does: it makes every access to the data throw this.
-    storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "a tensor of a dry run has no data; build small inputs with at::tensor(), larger ones before the dry run");
+  if (bytes > 0) refuse_access(storage.unsafeGetStorageImpl());
   return storage;
+}
+
+void grow(const at::Tensor& tensor, c10::DataPtr memory, std::size_t bytes) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(std::move(memory));
+  storage->set_nbytes(bytes);
+  refuse_access(storage);
+}
+
+void copy_layout(const at::Tensor& tensor, const at::Tensor& layout) {
+  if (tensor.sizes() != layout.sizes() || tensor.strides() != layout.strides() ||
+      tensor.storage_offset() != layout.storage_offset())
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(layout.sizes(), layout.strides(), layout.storage_offset());
 }
 
 at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage) {
@@ -102,15 +121,17 @@ at::Tensor make_meta(const at::Tensor& layout, c10::Storage storage) {
 }
 
 c10::Storage make_meta_storage(std::size_t bytes) {
-  return storage_over(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)), bytes);
+  return storage_over(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)), bytes,
+                      c10::GetAllocator(c10::DeviceType::Meta));
 }
 
 c10::Storage make_stand_in_storage(std::size_t bytes) {
   const c10::Device cpu(c10::DeviceType::CPU);
-  if (bytes == 0) return storage_over(c10::DataPtr(nullptr, cpu), 0);
+  auto* const heap = c10::GetAllocator(c10::DeviceType::CPU);
+  if (bytes == 0) return storage_over(c10::DataPtr(nullptr, cpu), 0, heap);
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) throw Error("the system maps no " + std::to_string(bytes) + " bytes of zero pages");
-  return storage_over({address, new Pages{address, bytes}, &release_pages, cpu}, bytes);
+  return storage_over({address, new Pages{address, bytes}, &release_pages, cpu}, bytes, heap);
 }
 
 at::Tensor make_stand_in(const at::Tensor& layout, c10::Storage storage) {

@@ -17,6 +17,11 @@ Bytes fake_bytes_alive() noexcept;
 /// A storage over `memory`. Reading or writing its data throws instead of crashing.
 c10::Storage make_storage(c10::DataPtr memory, std::size_t bytes);
 
+/// Gives a fake tensor's storage other memory, and lets go of what it had: resize_(), or out= to a smaller tensor.
+void grow(const at::Tensor& tensor, c10::DataPtr memory, std::size_t bytes);
+/// The sizes and strides that an op gave its argument in place.
+void copy_layout(const at::Tensor& tensor, const at::Tensor& layout);
+
 /// A fake tensor of `layout`'s dtype, sizes, strides and offset over `storage`, on its device.
 at::Tensor make_fake(const at::Tensor& layout, c10::Storage storage);
 

@@ -1,7 +1,8 @@
 // The kernel behind DispatchKey::Fake: every op of a dry run arrives here, below autograd and above the backends.
 //
 //   all arguments small and real      → run the kernel: scalars keep their values
-//   the rule says decompose           → run the CPU kernel with fake arguments; its inner ops come here
+//   it has no kernel of its own, or its rule says decompose
+//                                     → run the CPU kernel with fake arguments; its inner ops come here
 //   else                              → a KernelScript from the rule or a probe, played as events; outputs are fake
 #include <ATen/Parallel.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -19,17 +20,28 @@
 #include "cinch/dryrun/internal/script_of_rule.h"
 #include "cinch/dryrun/internal/state.h"
 #include "cinch/dryrun/internal/twins.h"
+#include "cinch/dryrun/internal/unknown_values.h"
 #include "cinch/dryrun/op_rules.h"
 
 namespace cinch::dryrun::internal {
 namespace {
 const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
+/// For ops that nobody described.
+const OpRule& automatic_rule() {
+  static const OpRule rule{.kind = OpRule::Kind::kProbe};
+  return rule;
+}
+
 /// What never changes of an op.
 struct OpInfo {
   std::string name;             ///< "aten::add.Tensor" without the overload: as events say it.
   const OpRule* rule = nullptr;
   bool composite = false;       ///< No kernel of its own: always decomposes.
+  bool composite_explicit = false;  ///< One kernel for all devices, which calls other ops: decomposes without a rule.
+  bool has_cpu = false, has_meta = false;
+  bool is_out = false;          ///< It writes into out=.
+  bool checks_factorization = false;  ///< Of values that are not there: taken to have succeeded.
   std::vector<bool> writes;     ///< By argument.
   std::size_t device_argument = static_cast<std::size_t>(-1);  ///< Of factories and conversions.
 };
@@ -44,22 +56,60 @@ const OpInfo& info_of_op(const c10::OperatorHandle& op) {
     info.name = op.operator_name().name;
     info.composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    info.checks_factorization = info.name == "aten::_linalg_check_errors";
+    info.has_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    info.has_meta = op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+    info.composite_explicit =
+        !info.has_cpu && (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+                          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional));
     for (const auto& argument : op.schema().arguments()) {
       if (argument.name() == "device") info.device_argument = info.writes.size();
+      info.is_out = info.is_out || argument.is_out();
       info.writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
     }
   }
   if (info.rule == nullptr) info.rule = find_rule(op.operator_name());  // a user may add one later
+  if (info.rule != nullptr && info.rule->kind == OpRule::Kind::kDecompose && info.has_cpu && info.is_out)
+    info.rule = &automatic_rule();  // What decomposes is the variant without out=: it ends in this one.
   return info;
 }
 
-[[noreturn]] void throw_unsupported(DryRun::State& state, const c10::OperatorHandle& op) {
+/// "op aten::bincount in module head"
+std::string place(DryRun::State& state, const c10::OperatorHandle& op) {
   const auto* module = state.producer.context().module;
-  throw UnsupportedError("no rule for op " + c10::toString(op.operator_name()) + " in " +
-                             (module && !module->empty() ? "module " + *module : std::string("the root module")) +
-                             ": its memory cannot be predicted",
-                         "add one with cinch::dryrun::add_rule(), see cinch/dryrun/op_rules.h; an op whose result's shape "
-                         "depends on values cannot have one");
+  return "op " + c10::toString(op.operator_name()) + " in " +
+         (module && !module->empty() ? "module " + *module : std::string("the root module"));
+}
+
+[[noreturn]] void throw_no_kernel(DryRun::State& state, const c10::OperatorHandle& op) {
+  throw UnsupportedError("no rule for " + place(state, op) + ", and no CPU kernel to ask: its memory cannot be predicted",
+                         "add one with cinch::dryrun::add_rule(), see cinch/dryrun/op_rules.h");
+}
+
+/// Throws for results whose sizes depend on values that are not there and have no bound; notes those that have one.
+void apply_value_policy(DryRun::State& state, const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  const auto dependence = value_dependence(op, arguments);
+  const bool unknown =
+      dependence.policy ? has_fake(arguments[dependence.policy->argument]) : dependence.unknown;
+  if (!unknown) return;
+  if (!dependence.policy || !dependence.policy->bound)
+    throw UnsupportedError("the size of the result of " + place(state, op) +
+                               " depends on values, which a dry run does not have, and has no natural bound",
+                           "keep it out of the step, give it small tensors made by at::tensor(), or add a rule with "
+                           "cinch::dryrun::add_rule() that states a size");
+  const auto* module = state.producer.context().module;
+  state.bounded.insert(op.operator_name().name + (module && !module->empty() ? " in " + *module : std::string()));
+}
+
+/// A probe touches its arguments and results for real. Above the first bound the C++ Meta kernel gives the layout in no
+/// time, if there is one; where there is none, a slow probe is better than no answer, up to what a machine has.
+constexpr std::int64_t kProbeBytes = std::int64_t{256} << 20, kMostProbeBytes = std::int64_t{4} << 30;
+
+std::int64_t bytes_of_arguments(const torch::jit::Stack& arguments) {
+  std::int64_t bytes = 0;
+  for (const auto& value : arguments)
+    for_each_tensor(value, [&](const at::Tensor& tensor) { bytes += bytes_of(tensor).count(); });
+  return bytes;
 }
 
 bool runs_for_real(const OpInfo& info, const torch::jit::Stack& arguments) {
@@ -87,7 +137,7 @@ trace::OpCall cost_of(const OpInfo& info, const OpArguments& arguments, const Ke
       }
     });
   call.written += script.kept();
-  if (info.rule->flops) call.flops = info.rule->flops(arguments);
+  if (info.rule != nullptr && info.rule->flops) call.flops = info.rule->flops(arguments);
   return call;
 }
 
@@ -116,10 +166,14 @@ std::vector<c10::IValue> play(DryRun::State& state, const KernelScript& script, 
     if (step.allocates) {
       memory.push_back(state.allocate(step.bytes, where));
       sizes.push_back(step.bytes);
+      for (const auto& relaid : script.relaid)  // A kernel lets go of the smaller memory as soon as it has the larger.
+        if (relaid.allocation == step.index)
+          grow(originals[relaid.argument], std::move(memory.back()), static_cast<std::size_t>(step.bytes.count()));
     } else {
       memory[step.index].clear();
     }
   }
+  for (const auto& relaid : script.relaid) copy_layout(originals[relaid.argument], relaid.layout);
   std::unordered_map<std::size_t, c10::Storage> storages;
   std::size_t next = 0;
   auto materialize = [&](const at::Tensor& layout) -> at::Tensor {
@@ -127,7 +181,7 @@ std::vector<c10::IValue> play(DryRun::State& state, const KernelScript& script, 
     const auto place = script.places[next++];
     if (place.kind == Kind::kArgument) return originals[place.index];
     if (place.kind == Kind::kViewOfArgument) return make_fake_view(layout, originals[place.index]);
-    if (place.index == KernelScript::kNothing) return make_fake(layout, make_storage(allocate_fake(Bytes(), where), 0));
+    if (place.index == KernelScript::kNothing) return make_fake(layout, make_storage(state.allocate(Bytes(), where), 0));
     auto [slot, fresh] = storages.try_emplace(place.index);
     if (fresh) {
       const auto* tag = static_cast<const record::AllocationTag*>(memory[place.index].get_context());
@@ -149,15 +203,28 @@ void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo&
   std::vector<at::Tensor> originals;
   KernelScript made;
   const KernelScript* script = &made;
-  if (info.rule->kind == OpRule::Kind::kProbe) {
+  const OpRule& rule = info.rule != nullptr ? *info.rule : automatic_rule();
+  bool probes = rule.kind == OpRule::Kind::kProbe || (rule.probe_if && rule.probe_if(seen));
+  if (probes) {
+    apply_value_policy(state, op, arguments);
+    const auto bytes = bytes_of_arguments(arguments);
+    if (bytes > kProbeBytes && (rule.shape || info.has_meta)) {
+      probes = false;
+      state.by_shape_alone.insert(info.name);
+    } else if (bytes > kMostProbeBytes) {
+      throw UnsupportedError(place(state, op) + " is too large to run on stand-ins, and nothing else gives its layout",
+                             "add a rule with cinch::dryrun::add_rule(), see cinch/dryrun/op_rules.h");
+    }
+  }
+  if (probes) {
     script = &probe(op, arguments);
     if (where.is_cuda()) script = &(made = without_scratch(*script));
     for (const auto& value : arguments) for_each_tensor(value, [&](const at::Tensor& t) { originals.push_back(t); });
   } else {
     const Twins twins(Twins::Kind::kMeta, arguments);
-    made = script_of_rule(*info.rule, seen, twins);
+    made = script_of_rule(rule, seen, twins);
     originals = twins.originals();
-    if (checking_rules() && !where.is_cuda()) check_rule(op, arguments, made);
+    if (checking_rules() && !where.is_cuda() && rule.kind != OpRule::Kind::kProbe) check_rule(op, arguments, made);
   }
   trace::OpId before = trace::kNoOp;
   const bool counts = !moves_nothing(info, *script);
@@ -165,7 +232,7 @@ void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo&
     before = state.producer.exchange_op(trace::kNoOp);
     state.producer.begin_op(info.name, cost_of(info, seen, *script));
   }
-  if (where.is_cuda() && info.rule->cublas) state.use_cublas();
+  if (where.is_cuda() && rule.cublas) state.use_cublas();
   auto results = play(state, *script, originals, where);
   if (counts) state.producer.exchange_op(before);
   for (auto& value : results) stack->push_back(std::move(value));
@@ -177,20 +244,24 @@ void fake_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
     throw UsageError("op " + c10::toString(op.operator_name()) + " was given a tensor of a dry run that has ended",
                      "destroy what a dry run made before it ends; name captured optimizers in EstimateOptions");
   const auto& info = info_of_op(op);
-  if (info.composite || (info.rule != nullptr && info.rule->kind == OpRule::Kind::kDecompose))
-    return op.redispatchBoxed(kCpu, stack);
   const auto count = op.schema().arguments().size();
+  if (info.checks_factorization && has_fake((*stack)[stack->size() - count])) return torch::jit::drop(*stack, count);
+  if (info.composite || (info.rule == nullptr ? info.composite_explicit : info.rule->kind == OpRule::Kind::kDecompose))
+    return op.redispatchBoxed(kCpu, stack);
   torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (runs_for_real(info, arguments)) {
     c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
     const auto muted = state->mute_host();
+    const auto before = state->producer.exchange_op(trace::kNoOp);
+    if (!state->on_cuda()) state->producer.begin_op(info.name, {});  // What it moves and computes is nothing.
     op.redispatchBoxed(kCpu, stack);
+    state->producer.exchange_op(before);
     const auto results = static_cast<std::ptrdiff_t>(op.schema().returns().size());
     for (auto value = stack->end() - results; value != stack->end(); ++value)
       for_each_tensor(*value, [&](const at::Tensor& tensor) { tell_shape(*state, tensor); });
     return;
   }
-  if (info.rule == nullptr) throw_unsupported(*state, op);
+  if (info.rule == nullptr && !info.has_cpu) throw_no_kernel(*state, op);
   torch::jit::drop(*stack, count);
   run_fake(*state, op, info, arguments, stack);
 }

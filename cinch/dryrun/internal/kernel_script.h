@@ -13,6 +13,7 @@
 namespace cinch::dryrun::internal {
 
 struct KernelScript {
+  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);  ///< An allocation of 0 bytes.
   struct Step {
     bool allocates;
     std::size_t index;  ///< Of the allocation, dense from 0.
@@ -26,8 +27,14 @@ struct KernelScript {
     enum class Kind : std::uint8_t { kArgument, kViewOfArgument, kAllocation } kind;
     std::size_t index;  ///< Of the argument tensor in the order of for_each_tensor, or of the allocation.
   };
-  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);  ///< An allocation of 0 bytes.
   std::vector<Place> places;
+  /// Arguments that got other layouts in place, and those of them that grew: into which allocation.
+  struct Relaid {
+    std::size_t argument;
+    at::Tensor layout;                     ///< On the Meta device.
+    std::size_t allocation;                ///< kNothing: the memory is as it was.
+  };
+  std::vector<Relaid> relaid;
 
   Bytes peak() const;  ///< Above what was live when the call began.
   Bytes kept() const;  ///< Live when it returns.

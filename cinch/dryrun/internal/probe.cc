@@ -10,7 +10,9 @@
 #include <unordered_map>
 
 #include "cinch/dryrun/internal/call_values.h"
+#include "cinch/dryrun/internal/fake.h"
 #include "cinch/dryrun/internal/twins.h"
+#include "cinch/dryrun/internal/unknown_values.h"
 #include "cinch/record/listener.h"
 
 namespace cinch::dryrun::internal {
@@ -77,12 +79,25 @@ std::string signature(const c10::OperatorHandle& op, const torch::jit::Stack& ar
   return key;
 }
 
-KernelScript run(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+/// Its layout over a storage of its own.
+at::Tensor meta_of(const at::Tensor& tensor) {
+  return make_meta(tensor, make_meta_storage(0));
+}
+
+bool same_layout(const at::Tensor& left, const at::Tensor& right) {
+  return left.sizes() == right.sizes() && left.strides() == right.strides() &&
+         left.storage_offset() == right.storage_offset();
+}
+
+KernelScript run(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                 const std::optional<ValuePolicy>& policy, Fill fill) {
   Twins twins(Twins::Kind::kStandIn, arguments);
   torch::jit::Stack stack = twins.stack();
   KernelScript script;
   c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
   c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  if (fill != Fill::kZeros) fill_all_twins(twins, fill);
+  if (policy) fill_twins(twins, arguments, policy->argument, policy->bound.value_or(Fill::kZeros));
   Capture capture;
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   script.steps = capture.steps();  // before the outputs die
@@ -91,21 +106,46 @@ KernelScript run(const c10::OperatorHandle& op, const torch::jit::Stack& argumen
       const auto place = twins.place_of(tensor);
       script.places.push_back(place ? *place : KernelScript::Place{KernelScript::Place::Kind::kAllocation, capture.index_of(tensor)});
     });
+  for (std::size_t i = 0; i < twins.twins().size(); ++i) {
+    const auto& twin = twins.twins()[i];
+    const auto grown = capture.index_of(twin);
+    if (grown == KernelScript::kNothing && same_layout(twin, twins.originals()[i])) continue;
+    script.relaid.push_back({i, meta_of(twin), grown});
+  }
   for (const auto& value : stack)  // keep layouts, let the memory go
-    script.outputs.push_back(map_tensors(value, [](const at::Tensor& tensor) {
-      return at::Tensor(at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta)));
-    }));
+    script.outputs.push_back(map_tensors(value, meta_of));
   return script;
+}
+
+/// Zeros are in order for most kernels; probabilities must not sum to 0, matrices not be singular.
+KernelScript run(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                 const std::optional<ValuePolicy>& policy) {
+  try {
+    return run(op, arguments, policy, Fill::kZeros);
+  } catch (const c10::Error&) {
+    for (const auto fill : {Fill::kOnes, Fill::kIdentity}) {
+      try {
+        return run(op, arguments, policy, fill);
+      } catch (const c10::Error&) {  // The first error is the one to tell: the others may be of the values alone.
+      }
+    }
+    throw;
+  }
 }
 }  // namespace
 
 const KernelScript& probe(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
   static std::mutex lock;
   static auto* known = new std::unordered_map<std::string, KernelScript>;
+  const auto policy = value_dependence(op, arguments).policy;
+  if (policy && !has_fake(arguments[policy->argument])) {  // Exact, and of these values alone.
+    thread_local KernelScript script;
+    return script = run(op, arguments, policy);
+  }
   auto key = signature(op, arguments);
   std::lock_guard guard(lock);
   if (auto it = known->find(key); it != known->end()) return it->second;
-  return known->emplace(std::move(key), run(op, arguments)).first->second;
+  return known->emplace(std::move(key), run(op, arguments, policy)).first->second;
 }
 
 Bytes KernelScript::peak() const {
@@ -122,6 +162,8 @@ KernelScript without_scratch(const KernelScript& script) {
   for (const auto& place : script.places)
     if (place.kind == KernelScript::Place::Kind::kAllocation && place.index != KernelScript::kNothing)
       kept.try_emplace(place.index, 0);
+  for (const auto& relaid : script.relaid)
+    if (relaid.allocation != KernelScript::kNothing) kept.try_emplace(relaid.allocation, 0);
   KernelScript result;
   for (const auto& step : script.steps)
     if (const auto found = kept.find(step.index); step.allocates && found != kept.end()) {
@@ -130,6 +172,9 @@ KernelScript without_scratch(const KernelScript& script) {
     }
   result.outputs = script.outputs;
   result.places = script.places;
+  result.relaid = script.relaid;
+  for (auto& relaid : result.relaid)
+    if (relaid.allocation != KernelScript::kNothing) relaid.allocation = kept.at(relaid.allocation);
   for (auto& place : result.places)
     if (place.kind == KernelScript::Place::Kind::kAllocation && place.index != KernelScript::kNothing)
       place.index = kept.at(place.index);

@@ -30,27 +30,17 @@ torch::jit::Stack layouts(const OpRule& rule, const OpArguments& arguments, cons
   if (rule.kind == OpRule::Kind::kInPlace) return {twins.stack()[written_argument(arguments.op())]};
   torch::jit::Stack stack;
   if (rule.shape) {
-    for (auto& tensor : rule.shape(arguments)) stack.emplace_back(std::move(tensor));
+    auto tensors = rule.shape(arguments);
+    auto next = tensors.begin();
+    for (const auto& result : arguments.op().schema().returns())
+      if (*result.type() == *c10::IntType::get()) stack.emplace_back(0);  // A length that backward gets anew.
+      else if (next != tensors.end()) stack.emplace_back(std::move(*next++));
     return stack;
   }
   stack = twins.stack();
   if (twins.twins().empty()) set_meta_device(arguments.op(), stack);
   arguments.op().redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
   return stack;
-}
-
-/// A shape that an op gives its argument in place (squeeze_, resize_ to no more memory).
-void copy_new_layouts(const Twins& twins, const OpArguments& arguments) {
-  for (std::size_t i = 0; i < twins.twins().size(); ++i) {
-    const auto& twin = twins.twins()[i];
-    const auto& original = twins.originals()[i];
-    if (twin.storage().nbytes() > original.storage().nbytes())
-      throw UnsupportedError("op " + c10::toString(arguments.op().operator_name()) +
-                                 " lets an argument grow in place: its memory cannot be predicted",
-                             "make the result anew instead of writing into a smaller tensor");
-    if (twin.sizes() != original.sizes() || twin.strides() != original.strides())
-      original.unsafeGetTensorImpl()->set_sizes_and_strides(twin.sizes(), twin.strides(), twin.storage_offset());
-  }
 }
 
 class ScriptWriter {
@@ -71,6 +61,18 @@ class ScriptWriter {
     if (fresh && bytes > Bytes()) slot->second = allocate(bytes);
     script_.places.push_back({Kind::kAllocation, slot->second});
   }
+  /// Shapes that the op gave its arguments in place (squeeze_, resize_, out=).
+  void relay(const Twins& twins) {
+    for (std::size_t i = 0; i < twins.twins().size(); ++i) {
+      const auto &twin = twins.twins()[i], &original = twins.originals()[i];
+      const auto bytes = twin.storage().nbytes();
+      const bool grows = bytes > original.storage().nbytes();
+      if (!grows && twin.sizes() == original.sizes() && twin.strides() == original.strides() &&
+          twin.storage_offset() == original.storage_offset())
+        continue;
+      script_.relaid.push_back({i, twin, grows ? allocate(Bytes(static_cast<std::int64_t>(bytes))) : KernelScript::kNothing});
+    }
+  }
   KernelScript finish(std::vector<c10::IValue> outputs) {
     script_.steps.insert(script_.steps.end(), scratch_.begin(), scratch_.end());
     script_.outputs = std::move(outputs);
@@ -87,10 +89,10 @@ class ScriptWriter {
 
 KernelScript script_of_rule(const OpRule& rule, const OpArguments& arguments, const Twins& twins) {
   auto outputs = layouts(rule, arguments, twins);
-  copy_new_layouts(twins, arguments);
   ScriptWriter writer;
   const auto& scratch = arguments.on_cuda() ? rule.cuda_scratch : rule.scratch;
   if (rule.scratch_before && !arguments.on_cuda()) writer.allocate_scratch(rule.scratch_before(arguments));
+  writer.relay(twins);
   for (const auto& value : outputs) for_each_tensor(value, [&](const at::Tensor& tensor) { writer.place(tensor, twins); });
   if (scratch) writer.allocate_scratch(scratch(arguments));
   return writer.finish(std::move(outputs));

@@ -2,6 +2,8 @@
 // The dry run in force.
 
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -52,6 +54,7 @@ struct DryRun::State {
   std::unordered_map<const c10::TensorImpl*, Leaf> leaves;  ///< Made before: their gradients must not stay fake.
   std::unordered_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
   std::unordered_map<std::thread::id, c10::DataPtr> cublas_workspaces;
+  std::set<std::string> bounded, by_shape_alone;  ///< Ops, see DryRun.
 };
 
 namespace internal {

@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <set>
+#include <string>
+
 #include "cinch/device/device_spec.h"
 #include "cinch/dryrun/dry_run.h"
 #include "cinch/trace/scope.h"
 #include "cinch/trace/trace.h"
 #include "cinch/train/estimate.h"
+#include "tests/jobs.h"
 
 namespace cinch::tests {
 namespace {
@@ -52,6 +56,74 @@ TEST(ClaimedCuda, AStep) {
   const auto categories = timeline.live_by_category(timeline.peak().event);
   EXPECT_EQ(categories[trace::Category::kParameter], Bytes(4 * (1000 * 100 + 100)));
   EXPECT_GE(estimate.peak, Bytes(2 * 8'519'680));  // Forward's thread and backward's each have a workspace.
+}
+
+std::set<std::string> ops_of(const trace::Trace& trace) {
+  std::set<std::string> ops;
+  for (const auto& call : trace.ops()) ops.emplace(trace.name(call.name));
+  return ops;
+}
+
+std::string attention_of(int capability, at::ScalarType type, std::int64_t head_size, bool masked = false) {
+  trace::Trace trace;
+  {
+    const dryrun::DryRun dry(trace, card(capability));
+    const auto options = at::TensorOptions(at::kCUDA).dtype(type).requires_grad(true);
+    const auto q = torch::empty({2, 4, 256, head_size}, options);
+    std::optional<at::Tensor> mask;
+    if (masked) mask = torch::zeros({256, 256}, at::TensorOptions(at::kCUDA).dtype(type));
+    const auto y = at::scaled_dot_product_attention(q, q, q, mask);
+    EXPECT_EQ(y.sizes(), q.sizes());
+    y.sum().backward();
+    EXPECT_EQ(q.grad().sizes(), q.sizes());
+  }
+  for (const char* kind : {"flash", "efficient", "cudnn"})
+    if (ops_of(trace).contains(std::string("aten::_scaled_dot_product_") + kind + "_attention_backward")) return kind;
+  return "math";
+}
+
+/// The rules of LibTorch 2.11, sdp_utils.cpp.
+TEST(ClaimedCuda, AttentionRunsTheKernelThatTheCardHas) {
+  EXPECT_EQ(attention_of(80, at::kBFloat16, 64), "flash");
+  EXPECT_EQ(attention_of(89, at::kHalf, 128), "flash");
+  EXPECT_EQ(attention_of(90, at::kBFloat16, 128), "cudnn");
+  EXPECT_EQ(attention_of(90, at::kBFloat16, 256), "flash") << "wider than cuDNN takes";
+  EXPECT_EQ(attention_of(89, at::kBFloat16, 256), "flash") << "without dropout";
+  EXPECT_EQ(attention_of(89, at::kBFloat16, 224), "efficient") << "flash does not train heads of 193 to 224 there";
+  EXPECT_EQ(attention_of(80, at::kFloat, 64), "efficient") << "flash takes half types alone";
+  EXPECT_EQ(attention_of(80, at::kBFloat16, 64, /*masked=*/true), "efficient") << "flash takes no mask";
+  EXPECT_EQ(attention_of(75, at::kHalf, 64), "efficient");
+  EXPECT_EQ(attention_of(75, at::kBFloat16, 64), "math") << "bfloat16 needs 8.0";
+  EXPECT_EQ(attention_of(80, at::kDouble, 64), "math");
+}
+
+TEST(ClaimedCuda, AJobOfEachModel) {
+  for (const auto kind : {ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp}) {
+    const auto job = small_job(kind, 8);
+    const auto here = train::simulator(job, device::find("cpu"))({});
+    const auto there = train::simulator(job, card(80))({});
+    const trace::Timeline left(here), right(there);
+    const auto host = left.live_by_category(left.peak().event), cuda = right.live_by_category(right.peak().event);
+    EXPECT_EQ(host[trace::Category::kParameter], cuda[trace::Category::kParameter]);
+    EXPECT_EQ(host[trace::Category::kBuffer], cuda[trace::Category::kBuffer]);
+    EXPECT_EQ(host[trace::Category::kInput], cuda[trace::Category::kInput]);
+    EXPECT_EQ(there.left_out(), 0u);
+    EXPECT_EQ(cuda.sum(), right.peak().bytes);
+    EXPECT_TRUE(ops_of(there).contains("aten::_fused_adamw_"));
+  }
+}
+
+TEST(ClaimedCuda, CheckpointingRecomputesInBackward) {
+  const auto job = small_job(ModelKind::kGpt, 8);
+  const auto trace = train::simulator(job, card(80))(checkpoint_all(job));
+  bool recomputed = false;
+  for (const auto& call : trace.ops()) {
+    if (!call.recompute) continue;
+    recomputed = true;
+    EXPECT_EQ(call.phase, trace::Phase::kBackward);
+    EXPECT_NE(trace.name(call.module), "");
+  }
+  EXPECT_TRUE(recomputed);
 }
 }  // namespace
 }  // namespace cinch::tests

@@ -42,15 +42,15 @@ DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& target)
       generator_state(default_generator_state()),
       intercept(c10::DispatchKeySet(c10::DispatchKey::Fake)) {
   internal::install_fallback();
-  if (on_cuda()) internal::claim_cuda();
-  internal::claim_properties(on_cuda() ? &device : nullptr);
+  internal::prepare_cuda();
+  if (on_cuda()) internal::claim_cuda(device);
   g_active = this;
 }
 
 DryRun::State::~State() {
   cublas_workspaces.clear();
   g_active = nullptr;
-  internal::claim_properties(nullptr);
+  internal::release_cuda();
   for (auto& [impl, leaf] : leaves)
     if (leaf.tensor.grad().defined() && is_fake(leaf.tensor.grad())) leaf.tensor.mutable_grad() = leaf.grad;
   record::Muted muted;
@@ -60,6 +60,7 @@ DryRun::State::~State() {
 }
 
 c10::DataPtr DryRun::State::allocate(Bytes bytes, c10::Device where) {
+  if (where.is_cuda()) where.set_index(0);  // The one there is; a program need not say which.
   return internal::allocate_fake(bytes, where, where.is_cuda() == on_cuda());
 }
 
@@ -69,7 +70,10 @@ std::optional<record::Muted> DryRun::State::mute_host() const {
 
 void DryRun::State::use_cublas() {
   auto [slot, fresh] = cublas_workspaces.try_emplace(std::this_thread::get_id());
-  if (fresh) slot->second = allocate(device.cublas_workspace, c10::Device(c10::DeviceType::CUDA, 0));
+  if (!fresh || device.cublas_workspace == Bytes()) return;
+  slot->second = allocate(device.cublas_workspace, c10::Device(c10::DeviceType::CUDA, 0));
+  producer.label(*static_cast<record::AllocationTag*>(slot->second.get_context()), trace::Category::kTemporary,
+                 "cuBLAS workspace");
 }
 
 void DryRun::State::label_gradients() {
@@ -84,8 +88,9 @@ void DryRun::State::meet(const at::Tensor& tensor) {
       at::GradMode::is_enabled() && tensor.requires_grad() && tensor.is_leaf() && !trace::current().recompute;
   const bool made_here = is_fake(tensor) || record::allocation_of(tensor);
   if (parameter) {
-    const auto [slot, fresh] = parameters.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());
-    if (fresh && made_here && !labelled(tensor)) record::label(tensor, trace::Category::kParameter, "");
+    parameters.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());
+    // Each time: it may have moved to another device since.
+    if (made_here && !labelled(tensor)) record::label(tensor, trace::Category::kParameter, "");
   }
   if (made_here || (on_cuda() && tensor.is_cpu())) return;
   if (parameter) leaves.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, tensor.grad()});

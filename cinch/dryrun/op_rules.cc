@@ -29,6 +29,12 @@ const OpRule* RuleTable::find(const c10::OperatorName& op) const {
   return it == rules_.end() ? nullptr : &it->second;
 }
 
+std::vector<std::string> RuleTable::names() const {
+  std::vector<std::string> all;
+  for (const auto& [name, rule] : rules_) all.push_back(name);
+  return all;
+}
+
 namespace {
 RuleTable make_table() {
   RuleTable table;
@@ -39,6 +45,8 @@ RuleTable make_table() {
   add_embedding_rules(table);
   add_normalization_rules(table);
   add_attention_rules(table);
+  add_cuda_attention_rules(table);
+  add_cuda_rules(table);
   add_loss_rules(table);
   add_convolution_rules(table);
   add_optimizer_rules(table);
@@ -51,6 +59,11 @@ RuleTable& table() {
   return *table;
 }
 }  // namespace
+
+std::vector<std::string> rule_names() {
+  std::lock_guard guard(g_lock);
+  return table().names();
+}
 }  // namespace internal
 
 void add_rule(std::string_view op, OpRule rule) {

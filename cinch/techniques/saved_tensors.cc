@@ -26,9 +26,23 @@ class Hooks final : public torch::autograd::SavedVariableHooks {
   std::optional<SavedTensor> saved_;
 };
 
-/// The default engine, which autograd asks for hooks each time it saves a tensor.
+/// The default engine, which autograd asks for hooks each time it saves a tensor. The work is LibTorch's own engine's:
+/// only the first engine of a process that runs has threads for devices.
 class HookedEngine final : public torch::autograd::Engine {
+  using NodePointer = std::shared_ptr<torch::autograd::Node>;
+
  public:
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs, bool keep_graph,
+                                         bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& task, NodePointer root,
+      torch::autograd::InputBuffer&& input) override {
+    return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(input));
+  }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     if (active_policies.empty()) return nullptr;
     return std::make_unique<Hooks>();

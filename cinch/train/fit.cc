@@ -274,6 +274,8 @@ class Fit {
     summary_.measured = report::summarize_peak(measured);
     summary_.predicted_curve = report::thin(predicted_);
     summary_.measured_curve = report::thin(measured);
+    summary_.predicted_history = report::history(predicted_);
+    summary_.measured_history = report::history(measured);
     if (!checkpoint_) {
       summary_.divergence = trace::compare_phase_ends(comparable_part(predicted_, measured), measured);
     }

@@ -25,15 +25,21 @@ using trace::PhaseScope;
 /// them.
 template <class Inspect>
 trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, const plan::Plan& plan, const Inspect& inspect) {
+  const auto place = device.type == device::DeviceType::kCuda ? at::kCUDA : at::kCPU;
   trace::Trace trace, until_end;
   {
     const dryrun::DryRun dry(trace, device);
     std::optional<Session> session;
     {
       const PhaseScope init(Phase::kInit, 0);
-      session.emplace(job, plan);
+      session.emplace(job, plan, place);
     }
-    const auto next = [&] { return data::example_batch(job.data, job.model, job.train.batch_size); };
+    const auto next = [&] {
+      auto batch = data::example_batch(job.data, job.model, job.train.batch_size);
+      batch.inputs = batch.inputs.to(place);
+      batch.targets = batch.targets.to(place);
+      return batch;
+    };
     const bool evaluates = data::holds_out(job.data);
     const std::uint32_t steps = 2;
     for (std::uint32_t step = 1; step <= steps; ++step) run_step(*session, next, step);

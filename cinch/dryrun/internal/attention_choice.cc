@@ -36,7 +36,7 @@ class Selection {
            call_.query.size(-1) == call_.key.size(-1) && aligned(call_.query.size(-1)) && aligned(call_.value.size(-1)) &&
            sdp::check_nonzero_sequence_lengths_dense(call_, kQuiet) &&
            sdp::check_last_dim_stride_equals_1_dense<false>(call_, kQuiet) &&
-           sdp::check_batch_size_and_num_heads_dense<true, true>(call_, kQuiet);
+           sdp::check_batch_size_and_num_heads_dense<false, true>(call_, kQuiet);
   }
 
   /// cuDNN's attention is the first choice on data-center cards.

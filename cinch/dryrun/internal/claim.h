@@ -6,12 +6,15 @@
 
 namespace cinch::dryrun::internal {
 
-/// Makes device cuda:0 exist for LibTorch, once in a process and for good; nothing if LibTorch's own CUDA has a device.
-/// Call it before the process's first backward(): autograd counts devices then. Throws UnsupportedError where LibTorch's
-/// CUDA library is loaded and finds no device, and where autograd began without one.
-void claim_cuda();
+/// Makes room for a device cuda:0, once in a process and for good. To be called before the process's first backward():
+/// autograd counts devices then. Nobody sees it until claim_cuda(). Leaves LibTorch's own CUDA alone.
+void prepare_cuda();
 
-/// The card whose properties (compute capability) decide which kernels run, of the dry run in force; nullptr: none.
-void claim_properties(const device::DeviceSpec* device) noexcept;
+/// From now to release_cuda() LibTorch finds CUDA available, one device with `device`'s properties, which must outlive
+/// that. Throws UnsupportedError where LibTorch's CUDA library is loaded and finds no device, and where autograd began
+/// before prepare_cuda().
+void claim_cuda(const device::DeviceSpec& device);
+void release_cuda() noexcept;
+/// nullptr: nothing is claimed.
 const device::DeviceSpec* claimed() noexcept;
 }  // namespace cinch::dryrun::internal

@@ -36,8 +36,8 @@ at::Tensor make_by_factory(at::IntArrayRef sizes, std::optional<at::IntArrayRef>
     return real;
   }
   auto memory = state->allocate(Bytes(static_cast<std::int64_t>(bytes)), kind.device);
-  if (bytes > 0)
-    state->producer.tensor(static_cast<const record::AllocationTag*>(memory.get_context())->id, info_of(layout));
+  const auto* tag = static_cast<const record::AllocationTag*>(memory.get_context());
+  if (tag != nullptr && tag->listener != 0) state->producer.tensor(tag->id, info_of(layout));
   return make_fake(layout, make_storage(std::move(memory), bytes));
 }
 

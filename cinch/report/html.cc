@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "cinch/core/text.h"
+#include "cinch/report/internal/advice.h"
 #include "cinch/report/internal/chart.h"
 #include "cinch/report/internal/format.h"
+#include "cinch/report/internal/history_data.h"
 #include "cinch/report/internal/page.h"
 #include "cinch/report/report.h"
 
@@ -19,7 +21,7 @@ using trace::Category;
 
 constexpr std::size_t kGroups = 24;
 constexpr std::size_t kFrontier = 40;
-constexpr std::string_view kMachineBudget = "The budget is this machine's memory less 2 %.";
+constexpr std::string_view kMachineBudget = "The budget is the device's memory less 2 %.";
 
 double percent(Bytes part, Bytes whole) {
   return whole.count() > 0 ? 100.0 * static_cast<double>(part.count()) / static_cast<double>(whole.count()) : 0;
@@ -31,13 +33,14 @@ std::string bar(Category category, Bytes bytes, Bytes whole) {
 }
 
 std::string named(Category category) {
-  return fmt::format("<i class=\"swatch {}\"></i>{}", internal::colour_class(category), internal::label(category));
+  return fmt::format("<span class=\"kind\"><i class=\"swatch {}\"></i>{}</span>", internal::colour_class(category),
+                     internal::label(category));
 }
 
 std::string categories(const PeakSummary& peak) {
   const Unit unit = internal::unit_for(peak.requested);
   std::string html = fmt::format(
-      "<table><tr><th>category</th><th></th><th class=\"n\">bytes</th><th class=\"n\">{}</th>"
+      "<table><tr><th>category</th><th class=\"bars\"></th><th class=\"n\">bytes</th><th class=\"n\">{}</th>"
       "<th class=\"n\">share</th></tr>",
       unit.name);
   for (const Category category : internal::display_order()) {
@@ -50,36 +53,51 @@ std::string categories(const PeakSummary& peak) {
         internal::in_unit(bytes, unit), escape(internal::share(bytes, peak.requested)));
   }
   return html + fmt::format(
-                    "<tr class=\"total\"><td>total</td><td></td><td class=\"n\">{}</td><td "
+                    "<tr class=\"total\"><td>total</td><td class=\"bars\"></td><td class=\"n\">{}</td><td "
                     "class=\"n\">{}</td><td></td></tr></table>",
                     with_thousands(peak.requested.count()), internal::in_unit(peak.requested, unit));
 }
 
-std::string tensors(const PeakSummary& peak) {
+std::string tensors_table(const PeakSummary& peak) {
   const Unit unit = internal::unit_for(peak.requested);
   std::string html = fmt::format(
       "<table><tr><th>category</th><th>what, or where it was made</th><th>shape</th><th class=\"n\">count</th>"
-      "<th class=\"n\">{}</th><th class=\"n\">share</th></tr>",
+      "<th class=\"n\">{}</th><th class=\"n\">share</th><th>what can shrink it</th></tr>",
       unit.name);
   for (const internal::TensorGroup& group : internal::groups(peak.tensors, kGroups)) {
     html += fmt::format(
         "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\">{}</td><td class=\"n\">{}</td><td "
         "class=\"n\">{}</td>"
-        "<td class=\"n\">{}</td></tr>",
+        "<td class=\"n\">{}</td><td class=\"advice\">{}</td></tr>",
         named(group.category), escape(group.name), escape(group.shape), group.count,
-        internal::in_unit(group.bytes, unit), escape(internal::share(group.bytes, peak.requested)));
+        internal::in_unit(group.bytes, unit), escape(internal::share(group.bytes, peak.requested)),
+        internal::shrinks_by(group.category));
   }
   return html + "</table>";
 }
 
-std::string tensors_section(const PeakSummary& peak) {
-  if (peak.tensors.empty()) return "";
-  return section("Largest tensors at the peak", "Alike ones are one row; * stands for a layer's number.",
-                 tensors(peak));
+/// What stands still, and the place of what the script draws from the history `id` instead.
+std::string two_ways(const std::string& still, std::string_view drawn, std::string_view id,
+                     const std::string& attributes = "") {
+  return fmt::format("<div class=\"still\">{}</div><div class=\"moves {}\" data-history=\"{}\"{}></div>", still, drawn,
+                     id, attributes);
 }
 
-std::string peak_sections(const PeakSummary& peak) {
-  return section("At the peak", internal::where(peak), categories(peak)) + tensors_section(peak);
+std::string tensors_section(const PeakSummary& peak, const History& history, std::string_view id) {
+  if (peak.tensors.empty()) return "";
+  if (history.events.empty()) {
+    return section("Largest tensors at the peak", "Alike ones are one row; * stands for a layer's number.",
+                   tensors_table(peak));
+  }
+  return fmt::format("<div class=\"moves\">{}</div>",
+                     section("The peak by module", internal::where(peak),
+                             fmt::format("<div class=\"moves map-live\" data-history=\"{}\"></div>", id))) +
+         section("Tensors at the peak", "Alike ones are one row; * stands for a layer's number.",
+                 two_ways(tensors_table(peak), "tensors-live", id));
+}
+
+std::string peak_sections(const PeakSummary& peak, const History& history, std::string_view id) {
+  return section("At the peak", internal::where(peak), categories(peak)) + tensors_section(peak, history, id);
 }
 
 std::vector<trace::CategoryBytes> all_of(const Curve& curve) {
@@ -88,9 +106,43 @@ std::vector<trace::CategoryBytes> all_of(const Curve& curve) {
   return all;
 }
 
-std::string memory_section(const std::string& title, const std::string& note, const Curve& curve,
-                           std::optional<Bytes> budget, const Curve* outline = nullptr) {
-  return section(title, note, internal::legend(all_of(curve)) + internal::memory_chart(curve, budget, outline));
+/// A line on the chart: what must not be passed.
+struct Limit {
+  std::optional<Bytes> bytes;
+  std::string name = "budget";
+};
+
+/// A curve as the page shows it: at rest, and live from the history of that id, if there is one.
+struct Shown {
+  const Curve& curve;
+  const History& history;
+  std::string_view id;
+};
+
+std::string memory_section(const std::string& title, const std::string& note, const Shown& shown, const Limit& limit,
+                           const Shown* over = nullptr) {
+  const std::string still = internal::memory_chart(shown.curve, limit.bytes, over ? &over->curve : nullptr, limit.name);
+  std::string attributes;
+  if (limit.bytes) {
+    attributes = fmt::format(" data-limit=\"{}\" data-limit-name=\"{} {}\"", limit.bytes->count(), escape(limit.name),
+                             to_string(*limit.bytes));
+  }
+  if (over) attributes += fmt::format(" data-over=\"{}\"", over->id);
+  return section(title, note,
+                 internal::legend(all_of(shown.curve)) +
+                     (shown.history.events.empty() ? still : two_ways(still, "memory-live", shown.id, attributes)));
+}
+
+std::string data_of(const Shown& shown) {
+  return shown.history.events.empty() ? "" : internal::history_script(shown.id, shown.history) + "\n";
+}
+
+std::string plan_memory(const Planned& planned) {
+  if (planned.curve.points.empty()) return "";
+  const Shown shown{planned.curve, planned.history, "predicted"};
+  return memory_section("Memory over time", "Predicted by a dry run under that plan; nothing was allocated.", shown,
+                        {planned.budget}) +
+         data_of(shown);
 }
 
 std::string suggestions(const Estimate& estimate) {
@@ -143,7 +195,8 @@ std::string plan_body(const Planned& planned, const plan::Solution& solution) {
   body += section("Memory against time",
                   "Every plan was dry-run; no other plan is both faster and smaller than one on the line.",
                   internal::frontier_chart(rows, planned.budget) + frontier(rows));
-  return body + peak_sections(planned.peak) + section("Next", "", command(internal::next_command(planned)));
+  return body + plan_memory(planned) + peak_sections(planned.peak, planned.history, "predicted") +
+         section("Next", "", command(internal::next_command(planned)));
 }
 
 std::string plan_body(const Planned& planned, const plan::Infeasible& infeasible) {
@@ -154,13 +207,14 @@ std::string plan_body(const Planned& planned, const plan::Infeasible& infeasible
              infeasible.advice) +
          cards({{"smallest plan", plan::describe(infeasible.smallest.plan, planned.modules)},
                 {"search", fmt::format("{} plans", infeasible.simulated)}}) +
-         peak_sections(floor);
+         plan_memory(planned) + peak_sections(floor, planned.history, "predicted");
 }
 
 std::string compared(const FitSummary& fit) {
   const Bytes whole = std::max(fit.predicted.requested, fit.measured.requested);
   std::string html =
-      "<table><tr><th>category</th><th>predicted above, measured below</th><th class=\"n\">predicted, bytes</th>"
+      "<table><tr><th>category</th><th class=\"bars\">predicted above, measured below</th><th class=\"n\">predicted, "
+      "bytes</th>"
       "<th class=\"n\">measured, bytes</th><th class=\"n\">difference</th></tr>";
   const auto row = [&](const std::string& name, const std::string& bars, Bytes predicted, Bytes measured, bool total) {
     const Bytes apart = measured - predicted;
@@ -180,14 +234,19 @@ std::string compared(const FitSummary& fit) {
 }
 
 std::string fit_memory(const FitSummary& fit) {
-  if (!fit.predicted_curve.points.empty() && internal::comparable(fit.measured_curve, fit.predicted_curve)) {
+  const Shown measured{fit.measured_curve, fit.measured_history, "measured"};
+  const Shown predicted{fit.predicted_curve, fit.predicted_history, "predicted"};
+  const Limit limit{fit.budget};
+  const std::string data = data_of(measured) + data_of(predicted);
+  if (!fit.predicted_curve.points.empty() && internal::comparable(fit.measured_curve, fit.predicted_curve) &&
+      internal::comparable(fit.measured_history, fit.predicted_history)) {
     return memory_section("Memory over time",
-                          "Measured; the dashed outline is what was predicted before anything was allocated.",
-                          fit.measured_curve, fit.budget, &fit.predicted_curve);
+                          "Measured; the dashed outline is what was predicted before anything was allocated.", measured,
+                          limit, &predicted) +
+           data;
   }
-  return memory_section("Memory over time, predicted", "Before anything was allocated.", fit.predicted_curve,
-                        fit.budget) +
-         memory_section("Memory over time, measured", "", fit.measured_curve, fit.budget);
+  return memory_section("Memory over time, predicted", "Before anything was allocated.", predicted, limit) +
+         memory_section("Memory over time, measured", "", measured, limit) + data;
 }
 
 std::string files(const FitSummary& fit) {
@@ -200,18 +259,37 @@ std::string files(const FitSummary& fit) {
 }
 }  // namespace
 
+namespace {
+/// For tensors: on a card what the driver's context leaves.
+Limit limit_of(const Estimate& estimate) {
+  if (!estimate.peak.card) return {estimate.budget};
+  return {estimate.budget - estimate.peak.card->context, "budget less context"};
+}
+
+std::vector<std::pair<std::string, std::string>> cards_of(const Estimate& estimate) {
+  std::vector<std::pair<std::string, std::string>> cards = {
+      {estimate.peak.card ? "peak of tensors" : "peak", to_string(estimate.peak.requested)}};
+  if (estimate.peak.card) {
+    cards.emplace_back("reserved", to_string(estimate.peak.card->reserved));
+    cards.emplace_back("with CUDA context", to_string(estimate.peak.card->on_card()));
+  }
+  cards.emplace_back("budget", to_string(estimate.budget));
+  cards.emplace_back("parameters", with_thousands(estimate.parameters));
+  cards.emplace_back("device memory", to_string(estimate.capacity));
+  cards.emplace_back("predicted in", internal::seconds(estimate.elapsed_seconds));
+  return cards;
+}
+}  // namespace
+
 std::string html(const Estimate& estimate) {
   std::string body = internal::verdict(
-      (estimate.fits ? "FITS: " : "DOES NOT FIT: ") + internal::needs(estimate.peak.requested, estimate.budget),
+      (estimate.fits ? "FITS: " : "DOES NOT FIT: ") + internal::needs(estimate.peak.needed(), estimate.budget),
       estimate.fits, estimate.budget_given ? "" : kMachineBudget);
-  body += cards({{"peak", to_string(estimate.peak.requested)},
-                 {"budget", to_string(estimate.budget)},
-                 {"parameters", with_thousands(estimate.parameters)},
-                 {"device memory", to_string(estimate.capacity)},
-                 {"predicted in", internal::seconds(estimate.elapsed_seconds)}});
-  body += memory_section("Memory over time", "Predicted by a dry run; nothing was allocated.", estimate.curve,
-                         estimate.budget);
-  body += peak_sections(estimate.peak);
+  body += cards(cards_of(estimate));
+  const Shown shown{estimate.curve, estimate.history, "predicted"};
+  body +=
+      memory_section("Memory over time", "Predicted by a dry run; nothing was allocated.", shown, limit_of(estimate));
+  body += peak_sections(estimate.peak, estimate.history, "predicted") + data_of(shown);
   if (!estimate.suggestions.empty()) {
     body +=
         section(estimate.fits ? "Could be smaller" : "Try first", "Each change was dry-run.", suggestions(estimate));
@@ -247,7 +325,7 @@ std::string html(const FitSummary& fit) {
                   internal::seconds(fit.step_seconds.p99), internal::seconds(fit.step_seconds.max)),
       internal::loss_chart(fit));
   if (!fit.sample.empty()) body += section("The model writes", "", "<pre>" + escape(fit.sample) + "</pre>");
-  body += tensors_section(fit.measured);
+  body += tensors_section(fit.measured, fit.measured_history, "measured");
   if (!fit.run_dir.empty()) body += section("Files", "", files(fit));
   const std::string next = internal::next_command(fit);
   if (!next.empty()) body += section("Next", "", command(next));

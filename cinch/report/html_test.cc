@@ -4,10 +4,13 @@
 #include <cmath>
 #include <vector>
 
+#include "cinch/report/internal/assets.h"
 #include "cinch/report/internal/chart.h"
 #include "cinch/report/internal/page.h"
 #include "cinch/report/internal/samples_for_test.h"
 #include "cinch/report/report.h"
+#include "cinch/report/summarize.h"
+#include "cinch/trace/builder.h"
 
 namespace cinch::report {
 namespace {
@@ -47,6 +50,62 @@ std::vector<std::string> all_pages() {
   FitSummary nothing;
   return {html(sample_estimate()),   html(no_curve),     html(sample_planned()),
           html(sample_infeasible()), html(sample_fit()), html(nothing)};
+}
+
+/// sample_estimate() with a history of a step in the module `module`.
+Estimate with_history(const std::string& module) {
+  trace::TraceBuilder builder;
+  builder.phase(Phase::kForward, 1).module(module).op(module);
+  builder.label(builder.alloc(1_MiB), Category::kParameter, module);
+  builder.free(builder.alloc(1_MiB));
+  Estimate estimate = sample_estimate();
+  estimate.history = history(builder.build());
+  return estimate;
+}
+
+/// Without what d3 brings: it names the namespaces of SVG and the like, which are no addresses to go to.
+std::string without_d3(std::string page) {
+  const std::size_t at = interactive() ? page.find(asset("d3.min.js")) : std::string::npos;
+  return at == std::string::npos ? page : page.erase(at, asset("d3.min.js").size());
+}
+
+TEST(Html, WithAHistoryIsDrawnByTheScriptAndHasItsStaticFigures) {
+  const std::string page = html(with_history("layers.0"));
+  EXPECT_EQ(first_fault(without_d3(page)), "");
+  EXPECT_EQ(count(page, "id=\"history-predicted\""), 1u);
+  EXPECT_EQ(count(page, "class=\"moves memory-live\" data-history=\"predicted\""), 1u);
+  EXPECT_EQ(count(page, "class=\"moves map-live\""), 1u);
+  EXPECT_EQ(count(page, "class=\"still\""), 2u);
+  EXPECT_THAT(page, HasSubstr("peak 600 MiB"));
+  EXPECT_EQ(count(page, "<script>"), interactive() ? 3u : 1u);
+  for (const char* what : {"http://", "https://", "src=", "href=", "@import", "url("})
+    EXPECT_THAT(without_d3(page), Not(HasSubstr(what)));
+}
+
+TEST(Html, NamesOfAHistoryStandNowhereAsTheyAre) {
+  EXPECT_THAT(html(with_history("</script><img onerror=hurt>")), Not(HasSubstr("<img")));
+}
+
+TEST(Html, WithoutAHistoryNeedsNoLibrary) { EXPECT_LT(html(sample_estimate()).size(), 150'000u); }
+
+TEST(Html, FormsPlansAndTrainingsWithHistories) {
+  Planned planned = sample_planned();
+  planned.curve = sample_curve();
+  planned.history = with_history("layers.0").history;
+  EXPECT_EQ(count(html(planned), "memory-live"),
+            1u + count(std::string(asset("start.js")), "memory-live") * interactive());
+  FitSummary fit = sample_fit();
+  fit.predicted_history = fit.measured_history = planned.history;
+  EXPECT_EQ(count(html(fit), "data-over=\"predicted\""), 1u);
+}
+
+TEST(Html, OfACardSetsTensorsAgainstWhatTheContextLeaves) {
+  Estimate estimate = sample_estimate();
+  estimate.peak.card = CardBytes{610_MiB, 640_MiB, 400_MiB};
+  estimate.budget = 1100_MiB;
+  estimate.fits = true;
+  EXPECT_THAT(html(estimate), HasSubstr("FITS: needs 1.02 GiB of 1.07 GiB"));
+  EXPECT_THAT(html(estimate), HasSubstr("budget less context 700 MiB"));
 }
 
 TEST(Html, IsWellFormed) {

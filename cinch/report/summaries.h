@@ -11,6 +11,7 @@
 #include "cinch/core/bytes.h"
 #include "cinch/plan/plan.h"
 #include "cinch/plan/solver.h"
+#include "cinch/report/history.h"
 #include "cinch/trace/event.h"
 
 namespace cinch::report {
@@ -22,9 +23,35 @@ struct Environment {
   int threads = 0;
 };
 
+/// On a CUDA card, by the allocator's model. Peaks, each at its own time.
+struct CardBytes {
+  Bytes allocated;                                      ///< Blocks in use: rounded, with what could not be split off.
+  Bytes reserved;                                       ///< Segments.
+  Bytes context;                                        ///< The driver's.
+  Bytes on_card() const { return reserved + context; }  ///< What nvidia-smi shows.
+};
+
+/// The request that a card could not serve.
+struct OutOfMemoryPlace {
+  Bytes asked;
+  std::uint32_t step = 0;
+  trace::Phase phase = trace::Phase::kOther;
+  std::string module, op;
+};
+
+/// A part of the activations and temporaries at the peak.
+struct ActivationGroup {
+  enum class Kind : std::uint8_t { kLogits, kWeightCopies, kBlocks, kOther } kind = Kind::kOther;
+  std::string name;       ///< kBlocks: "layers.*"; kOther: the module.
+  std::size_t count = 0;  ///< kBlocks: modules; else tensors.
+  Bytes bytes;
+};
+
 /// The peak of a trace, in words.
 struct PeakSummary {
   Bytes requested;
+  std::optional<CardBytes> card;  ///< None on the CPU, where all sizes are the requested one.
+  Bytes needed() const { return card ? card->on_card() : requested; }  ///< What a budget is compared with.
   std::uint32_t step = 0;
   trace::Phase phase = trace::Phase::kOther;
   std::string module, op;
@@ -51,6 +78,7 @@ struct Suggestion {
   double step_seconds = 0;
   bool fits = false;
   plan::Equivalence equivalence = plan::Equivalence::kBitwise;
+  bool other_training = false;  ///< Not the same job in less memory: a smaller batch.
 };
 
 struct Estimate {
@@ -62,9 +90,13 @@ struct Estimate {
   bool budget_given = false;  ///< False: the budget is the device's memory less 2 %.
   bool fits = false;
   PeakSummary peak;
+  std::vector<ActivationGroup> groups;       ///< Largest first; they sum to activations and temporaries. Cards alone.
+  std::optional<OutOfMemoryPlace> runs_out;  ///< If it does not fit on a card: where.
+  double step_seconds = 0;                   ///< Plain; 0 if not known.
   Curve curve;
   std::vector<Suggestion> suggestions;
   double elapsed_seconds = 0;
+  History history;  ///< For the page; may be empty.
 };
 
 struct Planned {
@@ -79,6 +111,8 @@ struct Planned {
   PeakSummary peak;       ///< Of the best plan; of the smallest if none fits.
   std::string plan_file;  ///< Where the plan was written; empty if it was not.
   double elapsed_seconds = 0;
+  Curve curve;      ///< As `peak`.
+  History history;  ///< As `peak`, for the page; may be empty.
 };
 
 /// A finished, or cleanly stopped, training.
@@ -91,8 +125,8 @@ struct FitSummary {
   PeakSummary predicted, measured;
   Curve predicted_curve, measured_curve;
   std::optional<std::string> divergence;  ///< First difference between prediction and recording, if there is one.
-  Bytes reserved;                         ///< Most that tensors took from the system at once: heap blocks, and the arena.
-  Bytes resident;                         ///< Peak resident memory of the process.
+  Bytes reserved;  ///< Most that tensors took from the system at once: heap blocks, and the arena.
+  Bytes resident;  ///< Peak resident memory of the process.
   struct StepLoss {
     std::int64_t step;
     double loss;
@@ -105,5 +139,6 @@ struct FitSummary {
   std::int64_t resumed_at = 0;  ///< Steps done before this run.
   bool interrupted = false;     ///< By a signal; saved.
   std::string run_dir, sample;  ///< `sample`: text the model wrote; empty if it writes none.
+  History predicted_history, measured_history;  ///< For the page; may be empty.
 };
 }  // namespace cinch::report

@@ -13,6 +13,9 @@ namespace cinch::report::internal {
 /// Valid UTF-8 with & < > " ' written as entities: safe in text and in quoted attributes.
 std::string escape(std::string_view text);
 
+/// Marks a history in a page's body.
+inline constexpr std::string_view kHistoryMark = "id=\"history-";
+
 /// A whole document around `body` (HTML). `title` and what comes from `environment` and `job` is escaped here.
 std::string page(std::string_view title, const Environment& environment, std::string_view job, std::string_view body);
 

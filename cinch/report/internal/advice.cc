@@ -1,0 +1,26 @@
+#include "cinch/report/internal/advice.h"
+
+namespace cinch::report::internal {
+
+std::string_view shrinks_by(trace::Category category) {
+  using trace::Category;
+  switch (category) {
+    case Category::kActivation:
+      return "checkpoint its module; micro-batches";
+    case Category::kTemporary:
+      return "micro-batches, if made in forward or backward";
+    case Category::kOptimizerState:
+      return "SGD: half of AdamW's state, or none";
+    case Category::kParameter:
+      return "fewer or narrower layers";
+    case Category::kGradient:
+      return "fewer trained parameters";
+    case Category::kInput:
+      return "a smaller batch";
+    case Category::kBuffer:
+    case Category::kUnknown:
+      break;
+  }
+  return "";
+}
+}  // namespace cinch::report::internal

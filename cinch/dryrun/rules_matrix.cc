@@ -21,6 +21,11 @@ template <std::size_t First>
 std::vector<Bytes> mm_scratch(const OpArguments& arguments) {
   return {copy_for_blas(arguments.tensor(First)), copy_for_blas(arguments.tensor(First + 1))};
 }
+/// oneDNN multiplies numbers of 16 bits with scratch that its choice of kernel decides.
+template <std::size_t First>
+bool in_half_precision(const OpArguments& arguments) {
+  return !arguments.on_cuda() && at::isReducedFloatingType(arguments.tensor(First).scalar_type());
+}
 template <std::size_t First>
 double flops(const OpArguments& arguments) {
   return mm_flops(arguments.tensor(First), arguments.tensor(First + 1));
@@ -28,10 +33,10 @@ double flops(const OpArguments& arguments) {
 }  // namespace
 
 void add_matrix_rules(RuleTable& table) {
-  table.add_all("mm", {.kind = OpRule::Kind::kShape, .scratch = mm_scratch<0>, .flops = flops<0>, .cublas = true});
-  table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape, .scratch = mm_scratch<1>, .flops = flops<1>, .cublas = true});
-  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .flops = flops<0>, .cublas = true});
-  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .flops = flops<1>, .cublas = true});
+  table.add_all("mm", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<0>, .scratch = mm_scratch<0>, .flops = flops<0>, .cublas = true});
+  table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<1>, .scratch = mm_scratch<1>, .flops = flops<1>, .cublas = true});
+  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<0>, .flops = flops<0>, .cublas = true});
+  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<1>, .flops = flops<1>, .cublas = true});
   table.add_all("dot mv addmv addmv_ addr ger", {.kind = OpRule::Kind::kProbe, .cublas = true});
 }
 }  // namespace cinch::dryrun::internal

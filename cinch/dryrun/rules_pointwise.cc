@@ -17,6 +17,9 @@ std::vector<Bytes> casts(const OpArguments& arguments) {
   for (const auto& input : inputs) state = at::native::update_result_type_state(input, state);
   const auto common = at::native::result_type(state);
   std::vector<Bytes> scratch;
+  const auto* alias = arguments.op().schema().arguments().front().alias_info();
+  if (alias != nullptr && alias->isWrite() && inputs.front().scalar_type() != common)  // In place: as the output too.
+    scratch.push_back(bytes_of(inputs.front().numel(), common));
   for (const auto& input : inputs)
     if (input.scalar_type() != common) scratch.push_back(bytes_of(input.numel(), common));
   return scratch;

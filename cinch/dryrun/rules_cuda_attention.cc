@@ -6,7 +6,9 @@
 namespace cinch::dryrun::internal {
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 /// Two products a pair of query and key; a causal mask leaves half of the pairs out.
 double products_flops(const at::Tensor& query, const at::Tensor& key, bool causal) {
@@ -23,14 +25,24 @@ at::Tensor random_state(std::int64_t numbers) {
 
 std::vector<at::Tensor> flash_shape(const OpArguments& call) {
   const auto query = call.tensor(0);
-  return {empty_meta_like(query), empty_meta({query.size(0), query.size(1), query.size(2)}, at::kFloat), {}, {},
-          random_state(2), random_state(1), empty_meta({0}, query.scalar_type())};
+  return {empty_meta_like(query),
+          empty_meta({query.size(0), query.size(1), query.size(2)}, at::kFloat),
+          {},
+          {},
+          random_state(2),
+          random_state(1),
+          empty_meta({0}, query.scalar_type())};
 }
 
 std::vector<at::Tensor> cudnn_shape(const OpArguments& call) {
   const auto query = call.tensor(0);
-  return {empty_meta_like(query), empty_meta({query.size(0), query.size(1), query.size(2), 1}, at::kFloat), {}, {},
-          random_state(1), random_state(1), empty_meta({0}, query.scalar_type())};
+  return {empty_meta_like(query),
+          empty_meta({query.size(0), query.size(1), query.size(2), 1}, at::kFloat),
+          {},
+          {},
+          random_state(1),
+          random_state(1),
+          empty_meta({0}, query.scalar_type())};
 }
 
 std::vector<at::Tensor> efficient_shape(const OpArguments& call) {
@@ -57,7 +69,8 @@ std::vector<Bytes> flash_backward_scratch(const OpArguments& call) {
   const auto batch = query.size(0), heads = query.size(1), size = query.size(3);
   const auto rows = round_up(query.size(2), 128);
   const auto rounded = size <= 192 ? round_up(size, 32) : 256;
-  std::vector<Bytes> scratch{bytes_of(batch * heads * rows, at::kFloat), bytes_of(batch * heads * rows * rounded, at::kFloat)};
+  std::vector<Bytes> scratch{bytes_of(batch * heads * rows, at::kFloat),
+                             bytes_of(batch * heads * rows * rounded, at::kFloat)};
   if (key.size(1) != heads)
     scratch.insert(scratch.end(), 2, bytes_of(batch * key.size(2) * heads * size, key.scalar_type()));
   return scratch;
@@ -86,16 +99,21 @@ double backward_flops(const OpArguments& call) {
 
 void add_cuda_attention_rules(RuleTable& table) {
   constexpr auto kShape = OpRule::Kind::kShape;
-  table.add_all("_scaled_dot_product_flash_attention", {.kind = kShape, .shape = flash_shape, .flops = forward_flops<4>});
-  table.add_all("_scaled_dot_product_flash_attention_backward",
-                {.kind = kShape, .shape = gradients, .cuda_scratch = flash_backward_scratch, .flops = backward_flops<11>});
-  table.add_all("_scaled_dot_product_cudnn_attention", {.kind = kShape, .shape = cudnn_shape, .flops = forward_flops<6>});
-  table.add_all("_scaled_dot_product_cudnn_attention_backward",
-                {.kind = kShape, .shape = gradients, .cuda_scratch = flash_backward_scratch, .flops = backward_flops<14>});
+  table.add_all("_scaled_dot_product_flash_attention",
+                {.kind = kShape, .shape = flash_shape, .flops = forward_flops<4>});
+  table.add_all(
+      "_scaled_dot_product_flash_attention_backward",
+      {.kind = kShape, .shape = gradients, .cuda_scratch = flash_backward_scratch, .flops = backward_flops<11>});
+  table.add_all("_scaled_dot_product_cudnn_attention",
+                {.kind = kShape, .shape = cudnn_shape, .flops = forward_flops<6>});
+  table.add_all(
+      "_scaled_dot_product_cudnn_attention_backward",
+      {.kind = kShape, .shape = gradients, .cuda_scratch = flash_backward_scratch, .flops = backward_flops<14>});
   table.add_all("_scaled_dot_product_efficient_attention",
                 {.kind = kShape, .shape = efficient_shape, .flops = forward_flops<6>});
-  table.add_all("_scaled_dot_product_efficient_attention_backward",
-                {.kind = kShape, .shape = efficient_gradients, .cuda_scratch = efficient_backward_scratch,
-                 .flops = backward_flops<11>});
+  table.add_all("_scaled_dot_product_efficient_attention_backward", {.kind = kShape,
+                                                                     .shape = efficient_gradients,
+                                                                     .cuda_scratch = efficient_backward_scratch,
+                                                                     .flops = backward_flops<11>});
 }
 }  // namespace cinch::dryrun::internal

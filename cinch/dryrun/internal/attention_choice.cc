@@ -17,7 +17,8 @@ class Selection {
   bool cudnn() const {
     return at::globalContext().userEnabledCuDNNSDP() && capability_ >= 80 && low_precision() && shapes() &&
            sdp::check_attn_mask_shape(call_, kQuiet) && !at::globalContext().deterministicAlgorithms() &&
-           call_.dropout * 16 == std::floor(call_.dropout * 16) && sdp::check_nonzero_sequence_lengths_dense(call_, kQuiet) &&
+           call_.dropout * 16 == std::floor(call_.dropout * 16) &&
+           sdp::check_nonzero_sequence_lengths_dense(call_, kQuiet) &&
            sdp::check_last_dim_stride_equals_1_dense<true>(call_, kQuiet) &&
            sdp::check_batch_size_and_num_heads_dense<true, false>(call_, kQuiet) && cudnn_shapes();
   }
@@ -32,9 +33,9 @@ class Selection {
   }
 
   bool efficient() const {
-    return sdp::check_runtime_disabled_mem_efficient(call_, kQuiet) && capability_ >= 50 && efficient_type() && shapes() &&
-           call_.query.size(-1) == call_.key.size(-1) && aligned(call_.query.size(-1)) && aligned(call_.value.size(-1)) &&
-           sdp::check_nonzero_sequence_lengths_dense(call_, kQuiet) &&
+    return sdp::check_runtime_disabled_mem_efficient(call_, kQuiet) && capability_ >= 50 && efficient_type() &&
+           shapes() && call_.query.size(-1) == call_.key.size(-1) && aligned(call_.query.size(-1)) &&
+           aligned(call_.value.size(-1)) && sdp::check_nonzero_sequence_lengths_dense(call_, kQuiet) &&
            sdp::check_last_dim_stride_equals_1_dense<false>(call_, kQuiet) &&
            sdp::check_batch_size_and_num_heads_dense<false, true>(call_, kQuiet);
   }
@@ -74,8 +75,8 @@ class Selection {
     const auto key_length = call_.key.size(2), value_size = call_.value.size(3);
     const bool wide = cudnn_first() && head_size() == 192 && value_size == 128;
     const std::int64_t limit = wide ? 192 : 128;
-    return call_.query.size(0) <= 65535 && call_.query.size(1) <= 65535 && head_size() <= limit && value_size <= limit &&
-           head_size() % 8 == 0 && value_size % 8 == 0 && key_length != 1 &&
+    return call_.query.size(0) <= 65535 && call_.query.size(1) <= 65535 && head_size() <= limit &&
+           value_size <= limit && head_size() % 8 == 0 && value_size % 8 == 0 && key_length != 1 &&
            !(call_.dropout != 0 && call_.query.size(2) == 1);
   }
 
@@ -85,13 +86,9 @@ class Selection {
 }  // namespace
 
 std::int64_t attention_choice(const AttentionCall& call, const device::DeviceSpec* device) {
-  const sdp::sdp_params params{call.query,
-                               call.key,
-                               call.value,
-                               call.mask.defined() ? std::optional<at::Tensor>(call.mask) : std::nullopt,
-                               call.dropout,
-                               call.causal,
-                               call.grouped};
+  const sdp::sdp_params params{
+      call.query,   call.key,    call.value,  call.mask.defined() ? std::optional<at::Tensor>(call.mask) : std::nullopt,
+      call.dropout, call.causal, call.grouped};
   const Selection can(params, device != nullptr && device->compute_capability > 0 ? device->compute_capability : 80);
   if (can.cudnn_first() && can.cudnn()) return static_cast<std::int64_t>(at::SDPBackend::cudnn_attention);
   if (can.flash()) return static_cast<std::int64_t>(at::SDPBackend::flash_attention);

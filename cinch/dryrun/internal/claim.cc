@@ -85,7 +85,9 @@ struct Hooks final : at::CUDAHooksInterface {
     static const at::Generator generator(c10::make_intrusive<Generator>());
     return generator;
   }
-  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::Generator(c10::make_intrusive<Generator>()); }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    return at::Generator(c10::make_intrusive<Generator>());
+  }
 
  private:
   static constexpr long kCudnn = 91900;  // 9.19, the one LibTorch 2.11's CUDA 13 build is made with.

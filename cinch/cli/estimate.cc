@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cinch/cli/options.h"
@@ -8,6 +11,7 @@
 #include "cinch/cli/verbs.h"
 #include "cinch/plan/cost_model.h"
 #include "cinch/plan/solver.h"
+#include "cinch/report/summarize.h"
 #include "cinch/trace/trace.h"
 #include "cinch/train/train.h"
 
@@ -40,17 +44,66 @@ std::vector<plan::Plan> changes(const plan::Problem& problem) {
   return result;
 }
 
-std::vector<report::Suggestion> suggestions(const Request& request) {
-  const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
-  const plan::CostModel costs(request.device);
-  const plan::Simulate simulate = train::simulator(request.job, request.device);
+/// Dry runs of changes, until a time is over: for the largest models a few of them say enough.
+class Trials {
+ public:
+  Trials(const Request& request, double seconds) : request_(request), costs_(request.device), seconds_(seconds) {}
+
+  bool time_left() const { return watch_.seconds() < seconds_; }
+
+  report::Suggestion of(const job::Job& job, const plan::Plan& plan, std::string change) const {
+    const trace::Trace trace = train::simulator(job, request_.device)(plan);
+    report::Suggestion result{std::move(change), trace::Timeline(trace).peak().bytes, costs_.step_time(trace).count(),
+                              false, plan::equivalence(plan)};
+    result.fits = result.peak <= request_.limit();
+    if (request_.device.type == device::DeviceType::kCuda) {
+      const report::OnCard card = report::on_card(trace, request_.device, request_.limit());
+      result.peak = card.bytes.on_card();
+      result.fits = !card.runs_out && result.peak <= request_.limit();
+    }
+    return result;
+  }
+
+ private:
+  const Request& request_;
+  plan::CostModel costs_;
+  double seconds_;
+  Stopwatch watch_;
+};
+
+/// The largest smaller batch that fits, by bisection; none if not even one sample does.
+std::optional<report::Suggestion> smaller_batch(const Request& request, const Trials& trials) {
+  std::optional<report::Suggestion> best;
+  std::int64_t fits = 0, too_large = request.job.train.batch_size;
+  while (too_large - fits > 1 && trials.time_left()) {
+    job::Job job = request.job;
+    job.train.batch_size = fits == 0 && too_large == request.job.train.batch_size ? 1 : fits + (too_large - fits) / 2;
+    report::Suggestion trial = trials.of(job, {}, "batch " + std::to_string(job.train.batch_size));
+    trial.other_training = true;
+    if (!trial.fits && job.train.batch_size == 1) return std::nullopt;
+    (trial.fits ? fits : too_large) = job.train.batch_size;
+    if (trial.fits) best = std::move(trial);
+  }
+  return best;
+}
+
+std::vector<report::Suggestion> suggestions(const Request& request, const plan::Problem& problem, bool fits) {
+  const bool card = request.device.type == device::DeviceType::kCuda;
+  const Trials trials(request, card ? 1.0 : 60.0);
   std::vector<report::Suggestion> result;
   for (const plan::Plan& plan : changes(problem)) {
-    const trace::Trace trace = simulate(plan);
-    const Bytes peak = trace::Timeline(trace).peak().bytes;
-    result.push_back({plan::describe(plan, problem.modules.size()), peak, costs.step_time(trace).count(),
-                      peak <= request.limit(), plan::equivalence(plan)});
+    if (!trials.time_left()) return result;
+    result.push_back(trials.of(request.job, plan, plan::describe(plan, problem.modules.size())));
   }
+  if (!card || fits) return result;
+  if (request.job.train.precision == job::Precision::kFp32 && trials.time_left()) {
+    job::Job job = request.job;
+    job.train.precision = job::Precision::kBf16;
+    report::Suggestion trial = trials.of(job, {}, "--set train.precision=bf16");
+    trial.equivalence = plan::Equivalence::kLossy;
+    result.push_back(std::move(trial));
+  }
+  if (auto batch = smaller_batch(request, trials)) result.push_back(std::move(*batch));
   return result;
 }
 }  // namespace
@@ -64,8 +117,9 @@ Run add_estimate(CLI::App& program) {
   return [options](Stage& stage) {
     const Request request = read(*options);
     const Stopwatch watch;
-    report::Estimate estimate = estimate_under(request, {});
-    estimate.suggestions = suggestions(request);
+    const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
+    report::Estimate estimate = estimate_under(request, {}, problem.modules);
+    estimate.suggestions = suggestions(request, problem, estimate.fits);
     estimate.elapsed_seconds = watch.seconds();
     stage = Stage::kWorking;
     present(*options, estimate);

@@ -6,6 +6,8 @@
 
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
+#include "cinch/device/device_file.h"
+#include "cinch/job/huggingface.h"
 #include "cinch/plan/plan.h"
 #include "cinch/train/train.h"
 
@@ -21,24 +23,22 @@ std::vector<std::string> overrides(const Options& options) {
   return changes;
 }
 
-void check_device(const std::string& name) {
-  if (!name.starts_with("cuda")) return;
-  throw UsageError(fmt::format("--device {}: this version predicts and trains on the CPU only", name),
-                   "Leave --device out, or say --device cpu.");
-}
-
-void check_job_path(const std::string& path) {
+/// A job file, or a folder with a Hugging Face config.json.
+job::Job read_job(const std::string& path, const std::vector<std::string>& changes) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) return;
-  throw UsageError(path + " is a folder: models described by a folder's config.json are not read in this version",
-                   "Name a job file, such as examples/demo.toml.");
+  if (std::filesystem::is_directory(path, ignored)) return job::from_folder(path, changes);
+  return job::load(path, changes);
 }
 }  // namespace
 
 void add_options(CLI::App& verb, Options& options) {
-  verb.add_option("job", options.job, "The job, a TOML file")->required()->type_name("JOB.toml");
+  verb.add_option("job", options.job, "The job, a TOML file, or a folder with a Hugging Face config.json")
+      ->required()
+      ->type_name("JOB.toml|DIR");
   verb.add_option("--budget", options.budget, "Memory that may be used: 8GiB, 500MB, 1048576")->type_name("SIZE");
-  verb.add_option("--device", options.device, "What to predict for; cpu is the one there is")->type_name("NAME");
+  verb.add_option("--device", options.device,
+                  "What to predict for: cpu, a card that cinch devices lists, or a file that describes one")
+      ->type_name("NAME|FILE");
   verb.add_option("--set", options.set, "Change a key of the job: train.steps=10. May be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
@@ -83,18 +83,23 @@ void check_allowed(const std::vector<std::string>& techniques) {
 
 Bytes Request::limit() const { return budget ? *budget : Bytes(device.memory.count() / 50 * 49); }
 
+void require_cpu(const Request& request, const std::string& verb) {
+  if (request.device.type == device::DeviceType::kCpu) return;
+  throw UsageError(fmt::format("--device {}: {} is for the CPU in this version", request.device.name, verb),
+                   "cinch estimate predicts for cards.");
+}
+
 Request read(const Options& options) {
-  check_device(options.device);
   check_allowed(options.allow);
-  check_job_path(options.job);
   Request request;
   request.path = options.job;
   if (options.budget) request.budget = parse_budget(*options.budget);
   const std::vector<std::string> changes = overrides(options);
-  request.job = job::load(options.job, changes);
+  request.job = read_job(options.job, changes);
   if (!request.budget) request.budget = request.job.memory.budget;
-  request.device = device::find(options.device, request.job.train.threads);
+  request.device = device::find_or_load(options.device, request.job.train.threads);
   request.environment = {train::libtorch_version(), request.device.name, train::set_threads(request.job.train.threads)};
+  if (options.device != "cpu") request.repeat = {"--device", options.device};
   for (const std::string& change : changes) request.repeat.insert(request.repeat.end(), {"--set", change});
   return request;
 }

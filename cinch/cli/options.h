@@ -36,12 +36,15 @@ struct Request {
   report::Environment environment;
   std::vector<std::string> repeat;  ///< Words the next command needs to mean the same job.
 
-  /// The budget; without one the device's memory less 2 %.
+  /// The budget; without one the device's memory less 2 %. On a card it covers the context too.
   Bytes limit() const;
 };
 
 /// Also sets the process's threads. Throws UsageError, ConfigError, IoError.
 Request read(const Options& options);
+
+/// Throws UsageError for a card.
+void require_cpu(const Request& request, const std::string& verb);
 
 /// More than 0 bytes. Throws UsageError that names the flag.
 Bytes parse_budget(const std::string& text);

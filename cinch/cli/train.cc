@@ -69,6 +69,7 @@ report::FitSummary fit(const TrainOptions& options, const Request& request, cons
 
 ExitCode run(const TrainOptions& options, Stage& stage) {
   Request request = read(options);
+  require_cpu(request, "train");
   request.job.memory.budget = request.budget;         // Kept with the run: resuming it keeps the cap.
   train::check_run_dir(request.job, options.resume);  // before the time that planning takes
   Progress progress(Progress::style(options.quiet));

@@ -75,7 +75,12 @@ std::string lower(std::string_view text) {
 }
 
 [[noreturn]] void refuse(std::string_view name) {
-  const std::string near = nearest(lower(name), known());
+  std::vector<std::string> candidates = known();
+  std::string near = nearest(lower(name), candidates);
+  if (near.empty()) {  // Perhaps meant without the size.
+    for (std::string& candidate : candidates) candidate = candidate.substr(0, candidate.find('-'));
+    near = nearest(lower(name), candidates);
+  }
   throw UsageError("unknown device \"" + printable(name) + "\"",
                    near.empty() ? "cinch devices lists those there are; a file of one's own ends in .toml."
                                 : "Did you mean " + near + "?");

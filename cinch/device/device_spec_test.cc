@@ -97,6 +97,12 @@ TEST(FindDevice, RefusesWhatItDoesNotKnow) {
   } catch (const UsageError& error) {
     EXPECT_EQ(error.hint(), "Did you mean rtx4090-24gb?");
   }
+  try {
+    find("rtx4900");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.hint(), "Did you mean rtx4090?");
+  }
   EXPECT_THROW(find("cpu", -1), UsageError);
 }
 

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
+
+#include "cinch/allocator/replay.h"
+#include "cinch/report/internal/format.h"
 
 namespace cinch::report {
 namespace {
@@ -38,6 +43,112 @@ PeakSummary summarize_peak(const trace::Trace& trace, std::size_t tensors) {
   }
   summary.steps.assign(steps.begin(), steps.end());
   return summary;
+}
+
+namespace {
+
+struct Replayed {
+  allocator::Stats stats;
+  std::optional<std::size_t> failed_at;  ///< Event.
+};
+
+Replayed replay_on(const trace::Trace& trace, Bytes memory) {
+  const auto addresses = allocator::make_addresses(allocator::AddressOrder::kDriver);
+  allocator::Replay replay({.settings = {}, .device_memory = memory}, *addresses);
+  Replayed result;
+  for (std::size_t i = 0; i < trace.events().size(); ++i) {
+    replay.on_event(trace.events()[i]);
+    if (!replay.failure()) continue;
+    result.failed_at = i;
+    break;
+  }
+  result.stats = replay.stats();
+  return result;
+}
+
+/// With the least memory that suffices, to 0.2 %: where memory is short the allocator gives its cache back before it
+/// fails, so that less than `unlimited` took may do. `short_of`: what is too little.
+Replayed smallest_that_suffices(const trace::Trace& trace, Replayed unlimited, Bytes short_of) {
+  constexpr std::int64_t kPart = 512;
+  Bytes low = std::max(short_of, unlimited.stats.peak_requested);
+  Bytes high = unlimited.stats.peak_reserved;
+  while ((high - low).count() > high.count() / kPart) {
+    const Bytes middle = low + Bytes((high - low).count() / 2);
+    Replayed limited = replay_on(trace, middle);
+    if (limited.failed_at) {
+      low = middle;
+    } else {
+      unlimited = std::move(limited);
+      high = std::min(middle, unlimited.stats.peak_reserved);
+    }
+  }
+  return unlimited;
+}
+
+/// The one of `modules` that `path` is or lies in; null if there is none.
+const std::string* owner(std::string_view path, const std::set<std::string, std::less<>>& modules) {
+  for (std::size_t end = path.size();; end = path.rfind('.', end - 1)) {
+    const auto found = modules.find(path.substr(0, end));
+    if (found != modules.end()) return &*found;
+    if (end == 0 || path.rfind('.', end - 1) == std::string_view::npos) return nullptr;
+  }
+}
+}  // namespace
+
+OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity) {
+  const Bytes memory = capacity > card.context ? capacity - card.context : Bytes();
+  OnCard result;
+  result.bytes.context = card.context;
+  Replayed replayed = replay_on(trace, allocator::kUnlimitedMemory);
+  if (replayed.stats.peak_reserved > memory) {
+    Replayed limited = replay_on(trace, memory);
+    if (limited.failed_at) {
+      const trace::Event& event = trace.events()[*limited.failed_at];
+      result.runs_out = OutOfMemoryPlace{event.bytes, event.step, event.phase, std::string(trace.name(event.module)),
+                                         std::string(trace.op_name(event.op))};
+      replayed = smallest_that_suffices(trace, std::move(replayed), memory);
+    } else {
+      replayed = std::move(limited);
+    }
+  }
+  result.bytes.allocated = replayed.stats.peak_allocated;
+  result.bytes.reserved = replayed.stats.peak_reserved;
+  return result;
+}
+
+std::vector<ActivationGroup> activation_groups(const trace::Trace& trace, const std::vector<std::string>& modules,
+                                               std::int64_t classes) {
+  using Kind = ActivationGroup::Kind;
+  const std::set<std::string, std::less<>> known(modules.begin(), modules.end());
+  std::map<std::string, std::size_t> alike;  // Pattern of a path → how many modules have it.
+  for (const std::string& module : modules) ++alike[internal::pattern(module)];
+  std::map<std::pair<Kind, std::string>, ActivationGroup> groups;
+  const trace::Timeline timeline(trace);
+  for (const trace::AllocationId id : timeline.live_allocations(timeline.peak().event)) {
+    const trace::Allocation& allocation = trace.allocation(id);
+    if (allocation.category != trace::Category::kActivation && allocation.category != trace::Category::kTemporary)
+      continue;
+    const std::string_view module = trace.name(allocation.module);
+    const bool scores = classes > 0 && allocation.tensor && allocation.tensor->sizes.size() > 1 &&
+                        allocation.tensor->sizes.back() == classes;
+    ActivationGroup group{.kind = Kind::kOther, .name = std::string(module), .count = 0, .bytes = Bytes()};
+    if (allocation.labelled) {
+      group.name = std::string(trace.name(allocation.name));  // Of a library: a workspace.
+    } else if (!trace.name(allocation.name).empty()) {
+      group = {.kind = Kind::kWeightCopies, .name = "", .count = 0, .bytes = Bytes()};
+    } else if (scores) {
+      group = {.kind = Kind::kLogits, .name = "", .count = 0, .bytes = Bytes()};
+    } else if (const std::string* block = owner(module, known)) {
+      group = {.kind = Kind::kBlocks, .name = internal::pattern(*block), .count = 0, .bytes = Bytes()};
+    }
+    ActivationGroup& sum = groups.try_emplace({group.kind, group.name}, group).first->second;
+    sum.count = group.kind == Kind::kBlocks ? alike[group.name] : sum.count + 1;
+    sum.bytes += allocation.bytes;
+  }
+  std::vector<ActivationGroup> result;
+  for (auto& [key, group] : groups) result.push_back(std::move(group));
+  std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return result;
 }
 
 Curve thin(const trace::Trace& trace, std::size_t points) {

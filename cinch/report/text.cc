@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cinch/core/text.h"
+#include "cinch/report/internal/card_text.h"
 #include "cinch/report/internal/format.h"
 #include "cinch/report/report.h"
 
@@ -163,6 +164,7 @@ void sample_lines(Writer& out, const std::string& sample) {
 }  // namespace
 
 std::string text(const Estimate& estimate, bool colour) {
+  if (estimate.peak.card) return internal::card_text(estimate, colour);
   Writer out(colour);
   const std::string verdict = estimate.fits ? "FITS: " : "DOES NOT FIT: ";
   out.line("{}   ({}, nothing allocated)",

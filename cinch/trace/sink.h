@@ -45,7 +45,8 @@ class Sink {
   /// Allocations are numbered from 0 in order; a free names one that lives.
   virtual void on_event(const Event& event) = 0;
   virtual void on_tensor(AllocationId /*allocation*/, const TensorInfo& /*info*/) {}
-  /// "This allocation is parameter layers.0.weight." May come any time while the allocation lives.
+  /// "This allocation is parameter layers.0.weight." May come any time while the allocation lives. kUnknown says the name
+  /// alone, not what it is for: a copy of layers.0.weight that autocast made is an activation or a temporary.
   virtual void on_label(AllocationId /*allocation*/, Category /*category*/, NameId /*name*/) {}
 };
 

@@ -89,6 +89,10 @@ void Trace::on_label(AllocationId allocation, Category category, NameId name) {
     return;
   }
   Allocation& labelled = allocations_[index_of(allocation)];
+  if (category == Category::kUnknown) {  // A name alone.
+    if (!labelled.labelled) labelled.name = learn(name);
+    return;
+  }
   if (labelled.labelled && rank(labelled.category) <= rank(category)) return;
   labelled.labelled = true;
   labelled.category = category;
@@ -128,6 +132,7 @@ void Trace::replay(Sink& sink) const {
     const Allocation& made = allocation(event.allocation);
     if (made.tensor) sink.on_tensor(event.allocation, *made.tensor);
     if (made.labelled) sink.on_label(event.allocation, made.category, made.name);
+    if (!made.labelled && made.name != NameId{}) sink.on_label(event.allocation, Category::kUnknown, made.name);
   }
   push_ops(events_.size());
 }

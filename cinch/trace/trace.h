@@ -29,7 +29,7 @@ struct Allocation {
   std::size_t allocated_at = kBeforeTrace;  ///< Event index.
   std::size_t freed_at = kAfterTrace;       ///< Index of kFreeCompleted; kAfterTrace if it never came. Half-open life.
   Category category = Category::kUnknown;
-  NameId name{};  ///< Parameter's or buffer's name, if labelled.
+  NameId name{};  ///< Parameter's or buffer's, if labelled; without a label, of the parameter that it is a copy of.
   NameId module{};
   OpId op = kNoOp;
   Phase phase = Phase::kOther;

@@ -35,12 +35,28 @@ report::Planned solve(const Request& request, Progress& progress) {
 
   const auto* solution = std::get_if<plan::Solution>(&planned.result);
   const plan::Plan& shown = solution ? solution->best.plan : std::get<plan::Infeasible>(planned.result).smallest.plan;
-  planned.peak = report::summarize_peak(simulate(shown), kTensors);
+  const trace::Trace trace = simulate(shown);
+  planned.peak = report::summarize_peak(trace, kTensors);
+  planned.curve = report::thin(trace);
+  planned.history = report::history(trace);
   planned.elapsed_seconds = watch.seconds();
   return planned;
 }
 
-report::Estimate estimate_under(const Request& request, const plan::Plan& plan) {
+namespace {
+/// Of the scores that the model gives for each token or sample; 0 where it has no such.
+std::int64_t classes(const job::Job& job) {
+  return std::visit(
+      [](const auto& model) -> std::int64_t {
+        if constexpr (requires { model.vocab_size; }) return model.vocab_size;
+        return 0;
+      },
+      job.model);
+}
+}  // namespace
+
+report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
+                                const std::vector<std::string>& modules) {
   const Stopwatch watch;
   report::Estimate estimate;
   estimate.environment = request.environment;
@@ -53,7 +69,15 @@ report::Estimate estimate_under(const Request& request, const plan::Plan& plan) 
   const trace::Trace trace = train::simulator(request.job, request.device)(plan);
   estimate.peak = report::summarize_peak(trace, kTensors);
   estimate.curve = report::thin(trace);
-  estimate.fits = estimate.peak.requested <= estimate.budget;
+  estimate.history = report::history(trace);
+  estimate.step_seconds = plan::CostModel(request.device).step_time(trace).count();
+  if (request.device.type == device::DeviceType::kCuda) {
+    const report::OnCard card = report::on_card(trace, request.device, estimate.budget);
+    estimate.peak.card = card.bytes;
+    estimate.runs_out = card.runs_out;
+    estimate.groups = report::activation_groups(trace, modules, classes(request.job));
+  }
+  estimate.fits = !estimate.runs_out && estimate.peak.needed() <= estimate.budget;
   estimate.elapsed_seconds = watch.seconds();
   return estimate;
 }

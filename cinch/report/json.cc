@@ -36,10 +36,18 @@ ordered_json categories(const trace::CategoryBytes& bytes) {
 
 /// On a CPU nothing is rounded or reserved: all four sizes are the requested one.
 ordered_json peak(const PeakSummary& summary) {
-  const std::int64_t bytes = summary.requested.count();
-  return {{"requested_bytes", bytes}, {"allocated_bytes", bytes}, {"reserved_bytes", bytes},
-          {"device_bytes", bytes},    {"step", summary.step},     {"phase", name_of(summary.phase)},
-          {"module", summary.module}, {"op", summary.op},         {"categories", categories(summary.categories)}};
+  const Bytes bytes = summary.requested;
+  const CardBytes card = summary.card.value_or(CardBytes{bytes, bytes, Bytes()});
+  return {{"requested_bytes", bytes.count()},
+          {"allocated_bytes", card.allocated.count()},
+          {"reserved_bytes", card.reserved.count()},
+          {"device_bytes", card.on_card().count()},
+          {"context_bytes", card.context.count()},
+          {"step", summary.step},
+          {"phase", name_of(summary.phase)},
+          {"module", summary.module},
+          {"op", summary.op},
+          {"categories", categories(summary.categories)}};
 }
 
 ordered_json tensors(const std::vector<plan::PeakTensor>& tensors) {
@@ -105,6 +113,30 @@ void add(ordered_json& document, const plan::Infeasible& infeasible) {
 }
 }  // namespace
 
+namespace {
+
+ordered_json groups(const std::vector<ActivationGroup>& groups) {
+  constexpr const char* kKinds[] = {"logits", "weight_copies", "blocks", "other"};  // In the order of Kind.
+  ordered_json result = ordered_json::array();
+  for (const ActivationGroup& group : groups) {
+    result.push_back({{"kind", kKinds[static_cast<std::size_t>(group.kind)]},
+                      {"name", group.name},
+                      {"count", group.count},
+                      {"bytes", group.bytes.count()}});
+  }
+  return result;
+}
+
+ordered_json runs_out(const std::optional<OutOfMemoryPlace>& place) {
+  if (!place) return nullptr;
+  return {{"asked_bytes", place->asked.count()},
+          {"step", place->step},
+          {"phase", name_of(place->phase)},
+          {"module", place->module},
+          {"op", place->op}};
+}
+}  // namespace
+
 std::string json(const Estimate& estimate) {
   ordered_json document = head("cinch.estimate/1", estimate.environment, estimate.job);
   document["fits"] = estimate.fits;
@@ -120,13 +152,17 @@ std::string json(const Estimate& estimate) {
   for (const auto& [step, bytes] : estimate.peak.steps) {
     document["steps"].push_back({{"step", step}, {"peak_requested_bytes", bytes.count()}});
   }
+  document["activation_groups"] = groups(estimate.groups);
+  document["runs_out"] = runs_out(estimate.runs_out);
+  document["step_seconds"] = number(estimate.step_seconds);
   document["suggestions"] = ordered_json::array();
   for (const Suggestion& suggestion : estimate.suggestions) {
     document["suggestions"].push_back({{"change", suggestion.change},
                                        {"peak_bytes", suggestion.peak.count()},
                                        {"step_seconds", number(suggestion.step_seconds)},
                                        {"fits", suggestion.fits},
-                                       {"equivalence", name_of(suggestion.equivalence)}});
+                                       {"equivalence", name_of(suggestion.equivalence)},
+                                       {"other_training", suggestion.other_training}});
   }
   return close(document);
 }

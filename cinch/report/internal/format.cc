@@ -19,7 +19,11 @@ constexpr std::array kOrder{Category::kParameter, Category::kOptimizerState, Cat
                             Category::kInput,     Category::kActivation,     Category::kTemporary, Category::kUnknown};
 static_assert(kOrder.size() == trace::kCategoryCount);
 
-/// "layers.3.attention" → "layers.*.attention".
+std::string joined(const std::string& first, const std::string& second) {
+  return first.empty() ? second : second.empty() ? first : first + ", " + second;
+}
+}  // namespace
+
 std::string pattern(const std::string& path) {
   std::string result;
   for (std::size_t begin = 0; begin <= path.size();) {
@@ -32,11 +36,6 @@ std::string pattern(const std::string& path) {
   }
   return result;
 }
-
-std::string joined(const std::string& first, const std::string& second) {
-  return first.empty() ? second : second.empty() ? first : first + ", " + second;
-}
-}  // namespace
 
 std::span<const Category> display_order() { return kOrder; }
 
@@ -215,6 +214,7 @@ std::string budget_flag(Bytes budget, bool given) {
 }  // namespace
 
 std::string next_command(const Estimate& estimate) {
+  if (estimate.peak.card) return "";  // Planning and training are the CPU's in this version.
   return command(estimate.fits ? "train" : "plan", estimate.job, estimate.options) +
          budget_flag(estimate.budget, estimate.budget_given);
 }

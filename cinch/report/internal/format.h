@@ -16,6 +16,9 @@ std::span<const trace::Category> display_order();
 /// "optimizer state".
 std::string_view label(trace::Category category);
 
+/// "layers.3.attention" → "layers.*.attention".
+std::string pattern(const std::string& path);
+
 /// One unit for a whole column, so that its figures can be compared.
 struct Unit {
   double bytes;

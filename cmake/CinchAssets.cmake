@@ -31,10 +31,15 @@ std::string_view asset(std::string_view name) {
 endif()
 
 set(cinch_assets_script ${CMAKE_CURRENT_LIST_FILE})
-find_file(CINCH_D3 d3.min.js PATHS /usr/share/javascript/d3 /usr/share/nodejs/d3 NO_DEFAULT_PATH
+find_file(CINCH_D3 d3.min.js PATHS /usr/share/javascript/d3 NO_DEFAULT_PATH
           DOC "d3 of version 3, for the charts of HTML reports (Debian: libjs-d3)")
-if(NOT CINCH_D3)
-  message(WARNING "d3 was not found (Debian: libjs-d3): HTML reports will have static charts alone.")
+set(cinch_d3_begin "")
+if(CINCH_D3)
+  file(READ ${CINCH_D3} cinch_d3_begin LIMIT 200)
+endif()
+if(NOT cinch_d3_begin MATCHES "version:\"3\\.")
+  message(WARNING "No d3 of version 3 (Debian: libjs-d3): HTML reports will have static charts alone.")
+  unset(CINCH_D3 CACHE)
 endif()
 
 function(cinch_assets target)

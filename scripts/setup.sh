@@ -41,6 +41,7 @@ nlohmann-json3-dev /usr/include/nlohmann/json.hpp
 libfmt-dev /usr/include/fmt/core.h
 zlib1g-dev /usr/include/zlib.h
 libzstd-dev /usr/include/zstd.h
+libjs-d3 /usr/share/javascript/d3/d3.min.js
 LIST
   [ -n "${CINCH_TORCH_DIR:-}" ] || [ -n "$no_torch" ] || python3 -m pip --version >/dev/null 2>&1 || echo "python3-pip /missing"
   for group in "$@"; do
@@ -79,6 +80,30 @@ install_packages() {
     tail -n 5 "$log" >&2
     fail "apt-get failed (above; all of it in $log)."
   fi
+  rm -f "$log"
+}
+
+# The tests of HTML reports want a browser. Where there is none to be had they are skipped, so nothing here fails.
+try_browser() {
+  local name candidate log
+  for name in chromium google-chrome; do
+    command -v "$name" >/dev/null && return 0
+  done
+  if ! command -v apt-get >/dev/null || [ "$(id -u)" -ne 0 ]; then
+    say "no Chromium: the tests of HTML reports will be skipped (Debian: apt-get install chromium, as root)"
+    return 0
+  fi
+  log=$(mktemp)
+  apt-cache policy chromium 2>/dev/null | grep -q 'Candidate: [0-9]' || apt-get update -qq >"$log" 2>&1 || true
+  candidate=$(apt-cache policy chromium 2>/dev/null | awk '/Candidate:/ { print $2 }')
+  case $candidate in
+    [0-9]*snap* | "" | "(none)")  # Ubuntu's packages only point to a snap.
+      say "no package of Chromium on this system: the tests of HTML reports will be skipped" ;;
+    *)
+      say "packages: installing chromium, for the tests of HTML reports"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >"$log" 2>&1 ||
+        say "Chromium could not be installed ($(tail -n 1 "$log")): the tests of HTML reports will be skipped" ;;
+  esac
   rm -f "$log"
 }
 
@@ -159,6 +184,7 @@ case " $* " in *" no-torch "*) no_torch=yes ;; esac
 check_machine
 [ -n "${CINCH_TORCH_DIR:-}" ] || check_version "$torch"
 install_packages "$@"
+case " $* " in *" test "*) try_browser ;; esac
 if [ -n "$no_torch" ]; then
   say "LibTorch: not needed"
 elif [ -n "${CINCH_TORCH_DIR:-}" ]; then

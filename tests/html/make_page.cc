@@ -94,8 +94,8 @@ class Training {
     builder_.phase(Phase::kOptimizer, number).op("aten::_fused_adamw_");
     for (auto& parameter : parameters_) {
       if (number == 1) {
-        for (int state = 0; state < 2; ++state)
-          builder_.label(floats(parameter.sizes), Category::kOptimizerState, parameter.name);
+        for (const char* state : {".exp_avg", ".exp_avg_sq"})
+          builder_.label(floats(parameter.sizes), Category::kOptimizerState, parameter.name + state);
       }
       builder_.free(parameter.gradient);
     }

@@ -194,6 +194,12 @@ class Pages(unittest.TestCase):
         self.assertEqual(self.run_in_page("return report.maps[0].here.path"), "layers.7")
         rows = self.browser.run("[...document.querySelectorAll('.sortable tbody tr td:nth-child(2)')].map(c => c.innerText)")
         self.assertTrue(rows and all(row.startswith("layers.*.") for row in rows), rows)
+        self.assertIn("layers.*.attention.weight.exp_avg_sq", rows)
+        self.browser.run(press % "attention")  # What belongs to a parameter is no module of its own.
+        labels = self.browser.run("[...document.querySelectorAll('.block')].map(b => b.getAttribute('aria-label'))")
+        for own in ("weight, 768×256", "weight.exp_avg, 768×256", "weight.exp_avg_sq, 768×256", "aten::_softmax, 8×4"):
+            self.assertEqual(sum(label.startswith(own) for label in labels), 1, labels)
+        self.assertEqual(self.browser.run("document.querySelectorAll('button.block').length"), 0)
         self.browser.run("document.querySelector('.trail button').click()")
         self.assertEqual(self.run_in_page("return report.maps[0].here.path"), "")
 

@@ -115,7 +115,11 @@ class MemoryChart {
   draw() {
     this.scales();
     const pen = this.pen = this.canvas.getContext("2d"), style = getComputedStyle(this.place);
-    this.colour = name => style.getPropertyValue("--" + name).trim();
+    const colours = new Map();
+    this.colour = name => {
+      if (!colours.has(name)) colours.set(name, style.getPropertyValue("--" + name).trim());
+      return colours.get(name);
+    };
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.clearRect(0, 0, this.width, this.height);
     pen.font = "12px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif";
@@ -204,13 +208,15 @@ class MemoryChart {
   drawPhases() {
     const {history, pen} = this, {begin, step, phase} = history.runs, strip = 16, y = this.bottom + 4;
     pen.textAlign = "center";
+    const each = (this.right - this.left) / (this.end - this.begin);  // Not this.x: there may be many runs.
+    const place = event => Math.max(this.left, Math.min(this.right, this.left + (event - this.begin) * each));
     const last = history.runOf(Math.min(history.size - 1, Math.ceil(this.end) - 1));
     let drawn = -1, labelled = -1e9, cut = -1e9;
     for (let run = history.runOf(Math.floor(this.begin)); run <= last; ++run) {
-      const from = Math.max(this.left, this.x(begin[run])), to = Math.min(this.right, this.x(history.runEnd(run)));
+      const from = place(begin[run]), to = place(history.runEnd(run));
       if (run > 0 && step[run] !== step[run - 1] && begin[run] >= this.begin && from - cut > 24) this.drawCut(cut = from);
       const ends = run === last || step[run + 1] !== step[run];
-      if (ends) labelled = this.drawStep(run, to, labelled);
+      if (ends && to > labelled + 10) labelled = this.drawStep(run, to, labelled);
       if (to - drawn < 0.5) continue;
       drawn = to;
       const name = history.phases[phase[run]];
@@ -236,6 +242,7 @@ class MemoryChart {
     let first = run;
     while (first > 0 && step[first - 1] === step[run] && begin[first] > this.begin) --first;
     const from = Math.max(this.left, this.x(begin[first]));
+    if ((from + to) / 2 < labelled + 10) return labelled;
     const name = step[run] === 0 ? "start" : "step " + step[run], half = this.pen.measureText(name).width / 2;
     const middle = Math.max(this.left + half, Math.min(this.right - half, (from + to) / 2));
     if (middle - half < labelled + 10) return labelled;

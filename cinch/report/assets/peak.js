@@ -3,6 +3,7 @@
 // A module: {name, path, bytes, count, parts (bytes by category), children, tensors (indices)}.
 const moduleTree = history => {
   const {bytes, category, name, module} = history.tensors, count = history.categories.length;
+  const parameters = parametersOf(history);
   const make = (label, path) => ({name: label, path, bytes: 0, count: 0, parts: new Float64Array(count),
                                   children: new Map(), tensors: []});
   const root = make("the whole peak", "");
@@ -14,7 +15,7 @@ const moduleTree = history => {
       node.parts[category[i]] += bytes[i];
     };
     add();
-    const path = placeOf(history.names[name[i]], history.names[module[i]]);
+    const path = placeOf(history.names[name[i]], history.names[module[i]], parameters);
     let full = "";
     for (const part of path ? path.split(".") : []) {
       full = full ? full + "." + part : part;
@@ -26,13 +27,17 @@ const moduleTree = history => {
   }
   return root;
 };
-// The module of a tensor: of "layers.0.mlp.weight" that which owns it; of what has no name the one that made it.
-const placeOf = (name, module) => {
-  if (!name) return module;
-  const end = name.lastIndexOf(".");
-  return end < 0 ? module : name.slice(0, end);
+// The module of a tensor: of "layers.0.mlp.weight" and of its optimizer state "layers.0.mlp.weight.exp_avg" that which
+// owns the parameter; of what has no name the one that made it.
+const placeOf = (name, module, parameters) => {
+  const owner = name.slice(0, Math.max(0, name.lastIndexOf(".")));
+  if (parameters.has(owner)) return placeOf(owner, module, parameters);
+  return owner || module;
 };
-const ownName = (name, op) => name ? name.slice(name.lastIndexOf(".") + 1) : op || "tensor";
+const parametersOf = history => {
+  const {category, name} = history.tensors;
+  return new Set(name.filter((_, i) => history.categories[category[i]].key === "parameter").map(i => history.names[i]));
+};
 const alike = path => path.split(".").map(part => /^[0-9]+$/.test(part) ? "*" : part).join(".");
 
 class Treemap {
@@ -66,7 +71,9 @@ class Treemap {
     });
     const own = new Map();
     for (const i of node.tensors) {
-      const label = ownName(names[name[i]], names[op[i]]), key = category[i] + label + names[shape[i]];
+      const full = names[name[i]], label = full.slice(node.path && full.startsWith(node.path) ? node.path.length + 1 : 0) ||
+                                           names[op[i]] || "tensor";
+      const key = category[i] + label + names[shape[i]];
       if (!own.has(key)) {
         own.set(key, {label, bytes: 0, count: 0, shape: names[shape[i]], parts: new Float64Array(this.root.parts.length)});
       }
@@ -157,6 +164,7 @@ const FEW_ROWS = 24;
 class TensorTable {
   constructor(place, history) {
     Object.assign(this, {place, history, grouped: true, all: false, column: "bytes", up: false});
+    this.parameters = parametersOf(history);
     this.whole = history.tensors.bytes.reduce((sum, size) => sum + size, 0);
     const bar = element(place, "div", {class: "tools"});
     const toggle = element(element(bar, "label", {}), "input", {type: "checkbox", checked: ""});
@@ -185,7 +193,7 @@ class TensorTable {
     const {names, tensors, categories} = this.history, rows = new Map(), path = this.node.path;
     for (let i = 0; i < tensors.bytes.length; ++i) {
       const name = names[tensors.name[i]], module = names[tensors.module[i]], op = names[tensors.op[i]];
-      const place = placeOf(name, module);
+      const place = placeOf(name, module, this.parameters);
       if (path && place !== path && !place.startsWith(path + ".")) continue;
       const full = name || [module, op].filter(Boolean).join(", ") || "tensor";
       const what = this.grouped ? name ? alike(name) : [alike(module), op].filter(Boolean).join(", ") || "tensor" : full;

@@ -6,9 +6,9 @@ std::string_view shrinks_by(trace::Category category) {
   using trace::Category;
   switch (category) {
     case Category::kActivation:
-      return "checkpoint its module; micro-batches";
+      return "checkpointing, micro-batches";
     case Category::kTemporary:
-      return "micro-batches, if made in forward or backward";
+      return "micro-batches (of forward and backward)";
     case Category::kOptimizerState:
       return "SGD: half of AdamW's state, or none";
     case Category::kParameter:

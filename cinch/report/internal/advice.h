@@ -7,6 +7,6 @@
 
 namespace cinch::report::internal {
 
-/// "checkpoint its module; micro-batches"; "" where there is nothing to say.
+/// "checkpointing, micro-batches"; "" where there is nothing to say.
 std::string_view shrinks_by(trace::Category category);
 }  // namespace cinch::report::internal

@@ -51,15 +51,14 @@ class GptBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GptBlock);
 
-class Gpt final : public Model {
+class Gpt final : public LanguageModel {
  public:
   explicit Gpt(const job::GptConfig& config);
   at::Tensor loss_sum(const data::Batch& batch) override;
-  /// The final norm's output for int64 tokens [batch, length], length at most context_length: [batch, length, hidden].
-  at::Tensor hidden(const at::Tensor& tokens);
-  /// [..., hidden] to [..., vocab_size].
-  at::Tensor logits(const at::Tensor& hidden);
-  const job::GptConfig& config() const { return config_; }
+  at::Tensor hidden(const at::Tensor& tokens) override;
+  at::Tensor logits(const at::Tensor& hidden) override;
+  std::int64_t context_length() const override { return config_.context_length; }
+  std::int64_t vocab_size() const override { return config_.vocab_size; }
 
  private:
   void initialize();

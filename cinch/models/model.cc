@@ -8,10 +8,13 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "cinch/core/error.h"
+#include "cinch/models/bert.h"
 #include "cinch/models/gpt.h"
+#include "cinch/models/llama.h"
 #include "cinch/models/mlp.h"
 #include "cinch/models/resnet.h"
+#include "cinch/models/unet.h"
+#include "cinch/models/vit.h"
 
 namespace cinch::models {
 namespace {
@@ -19,10 +22,10 @@ namespace {
 std::shared_ptr<Model> make(const job::GptConfig& config) { return std::make_shared<Gpt>(config); }
 std::shared_ptr<Model> make(const job::ResNetConfig& config) { return std::make_shared<ResNet>(config); }
 std::shared_ptr<Model> make(const job::MlpConfig& config) { return std::make_shared<Mlp>(config); }
-template <class Config>
-std::shared_ptr<Model> make(const Config&) {
-  throw UsageError("this kind of model cannot be built yet");
-}
+std::shared_ptr<Model> make(const job::BertConfig& config) { return std::make_shared<Bert>(config); }
+std::shared_ptr<Model> make(const job::VitConfig& config) { return std::make_shared<Vit>(config); }
+std::shared_ptr<Model> make(const job::LlamaConfig& config) { return std::make_shared<Llama>(config); }
+std::shared_ptr<Model> make(const job::UnetConfig& config) { return std::make_shared<Unet>(config); }
 
 /// Evaluation mode until destroyed; then each module's own mode again.
 class EvalScope {
@@ -48,13 +51,13 @@ class EvalScope {
 constexpr std::int64_t kByteValues = 256;
 
 /// The byte that follows `tokens`.
-std::int64_t next_byte(Gpt& gpt, const std::vector<std::int64_t>& tokens, double temperature,
+std::int64_t next_byte(LanguageModel& writer, const std::vector<std::int64_t>& tokens, double temperature,
                        const at::Generator& generator) {
-  const auto window = std::min<std::int64_t>(static_cast<std::int64_t>(tokens.size()), gpt.config().context_length);
+  const auto window = std::min<std::int64_t>(static_cast<std::int64_t>(tokens.size()), writer.context_length());
   const auto first = tokens.size() - static_cast<std::size_t>(window);
   const auto input = at::tensor(at::ArrayRef<std::int64_t>(tokens).slice(first)).unsqueeze(0);
-  const auto last = gpt.hidden(input).select(1, window - 1);
-  const auto scores = gpt.logits(last).narrow(-1, 0, kByteValues).to(at::kFloat);
+  const auto last = writer.hidden(input).select(1, window - 1);
+  const auto scores = writer.logits(last).narrow(-1, 0, kByteValues).to(at::kFloat);
   if (!(temperature > 0)) return scores.argmax(-1).item<std::int64_t>();
   return at::multinomial((scores / temperature).softmax(-1), 1, false, generator).item<std::int64_t>();
 }
@@ -67,8 +70,8 @@ std::shared_ptr<Model> build(const job::ModelConfig& config) {
 
 std::string write_sample(Model& model, const std::string& prompt, std::int64_t count, std::uint64_t seed,
                          double temperature) {
-  auto* gpt = dynamic_cast<Gpt*>(&model);
-  if (gpt == nullptr || gpt->config().vocab_size < kByteValues) return {};
+  auto* writer = dynamic_cast<LanguageModel*>(&model);
+  if (writer == nullptr || writer->vocab_size() < kByteValues) return {};
   const at::NoGradGuard no_grad;
   const EvalScope eval(model);
   const auto generator = at::detail::createCPUGenerator(seed);
@@ -77,7 +80,7 @@ std::string write_sample(Model& model, const std::string& prompt, std::int64_t c
   for (const char c : start) tokens.push_back(static_cast<unsigned char>(c));
   std::string text;
   for (std::int64_t i = 0; i < count; ++i) {
-    tokens.push_back(next_byte(*gpt, tokens, temperature, generator));
+    tokens.push_back(next_byte(*writer, tokens, temperature, generator));
     text.push_back(static_cast<char>(tokens.back()));
   }
   return text;

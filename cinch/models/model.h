@@ -19,6 +19,17 @@ class Model : public torch::nn::Module {
   virtual at::Tensor loss_sum(const data::Batch& batch) = 0;
 };
 
+/// A model that scores every next token.
+class LanguageModel : public Model {
+ public:
+  /// The final norm's output for int64 tokens [batch, length], length at most context_length: [batch, length, hidden].
+  virtual at::Tensor hidden(const at::Tensor& tokens) = 0;
+  /// [..., hidden] to [..., vocab_size].
+  virtual at::Tensor logits(const at::Tensor& hidden) = 0;
+  virtual std::int64_t context_length() const = 0;
+  virtual std::int64_t vocab_size() const = 0;
+};
+
 /// Throws nothing a checked job could cause. Draws its initial weights from the default generator.
 std::shared_ptr<Model> build(const job::ModelConfig& config);
 

@@ -42,6 +42,7 @@ DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& target)
       generator_state(default_generator_state()),
       intercept(c10::DispatchKeySet(c10::DispatchKey::Fake)) {
   internal::install_fallback();
+  producer.hears_real_memory = !on_cuda();
   internal::prepare_cuda();
   if (on_cuda()) internal::claim_cuda(device);
   g_active = this;
@@ -62,10 +63,6 @@ DryRun::State::~State() {
 c10::DataPtr DryRun::State::allocate(Bytes bytes, c10::Device where) {
   if (where.is_cuda()) where.set_index(0);  // The one there is; a program need not say which.
   return internal::allocate_fake(bytes, where, where.is_cuda() == on_cuda());
-}
-
-std::optional<record::Muted> DryRun::State::mute_host() const {
-  return on_cuda() ? std::optional<record::Muted>(std::in_place) : std::nullopt;
 }
 
 void DryRun::State::use_cublas() {

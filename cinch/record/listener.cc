@@ -20,10 +20,11 @@ Listener* exchange_listener(Listener* listener) {
   return g_listener.exchange(listener);
 }
 
-void tell_allocated(Bytes bytes, AllocationTag& tag) {
+void tell_allocated(Bytes bytes, AllocationTag& tag, bool real) {
   if (t_muted > 0 || g_listener.load(std::memory_order_relaxed) == nullptr) return;
   std::lock_guard lock(g_lock);
-  if (auto* listener = g_listener.load(std::memory_order_relaxed)) {
+  auto* listener = g_listener.load(std::memory_order_relaxed);
+  if (listener != nullptr && (listener->hears_real_memory || !real)) {
     tag.bytes = bytes.count();
     listener->on_allocate(bytes, tag);
     tag.listener = listener->serial();

@@ -32,6 +32,8 @@ class Listener {
   /// Under the lock, for tags of this listener only.
   virtual void on_free(const AllocationTag& tag) noexcept = 0;
   std::uint64_t serial() const { return serial_; }
+  /// False: it hears of fake memory alone. For a dry run on a card, where real memory is the host's.
+  bool hears_real_memory = true;
 
  private:
   std::uint64_t serial_;
@@ -40,8 +42,8 @@ class Listener {
 /// Puts `listener` in force (nullptr: none) and returns the one before. Installs the allocator at the first call.
 Listener* exchange_listener(Listener* listener);
 
-/// Tells the listener in force, if there is one and the thread is not muted.
-void tell_allocated(Bytes bytes, AllocationTag& tag);
+/// Tells the listener in force, if there is one and the thread is not muted; real memory also if it does not listen to it.
+void tell_allocated(Bytes bytes, AllocationTag& tag, bool real = false);
 void tell_freed(const AllocationTag& tag) noexcept;
 
 /// The lock under which listeners are told: for whoever else touches what a listener keeps.

@@ -54,14 +54,14 @@ trace::Context Producer::context() {
       context.phase = trace::Phase::kBackward;
       context.step = last_.step;
     }
-    if (!context.recompute) context.module = internal::forward_module(node->sequence_nr());
+    if (!context.recompute) context.module = internal::forward_module(node->thread_id(), node->sequence_nr());
     return context;
   }
   if (context.phase == trace::Phase::kOther && context.step > 0) {  // A step whose phases nobody names.
     if (node) context.phase = trace::Phase::kBackward;
     else context.phase = backward_seen_ && !at::GradMode::is_enabled() ? trace::Phase::kOptimizer : trace::Phase::kForward;
   }
-  if (node && !context.recompute) context.module = internal::forward_module(node->sequence_nr());
+  if (node && !context.recompute) context.module = internal::forward_module(node->thread_id(), node->sequence_nr());
   return last_ = context;
 }
 

@@ -30,7 +30,6 @@ at::Tensor make_by_factory(at::IntArrayRef sizes, std::optional<at::IntArrayRef>
   if (kind.device.is_meta()) return layout;
   const auto bytes = layout.storage().nbytes();
   if (kind.device.is_cpu() && bytes > 0 && bytes <= static_cast<std::size_t>(kSmall)) {
-    const auto muted = state->mute_host();
     auto real = strides ? at::empty_strided(sizes, *strides, kind.dtype) : at::empty(sizes, kind.dtype);
     tell_shape(*state, real);
     return real;

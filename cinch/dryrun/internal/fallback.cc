@@ -251,7 +251,6 @@ void fake_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
   torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (runs_for_real(info, arguments)) {
     c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
-    const auto muted = state->mute_host();
     const auto before = state->producer.exchange_op(trace::kNoOp);
     if (!state->on_cuda()) state->producer.begin_op(info.name, {});  // What it moves and computes is nothing.
     op.redispatchBoxed(kCpu, stack);

@@ -33,8 +33,6 @@ struct DryRun::State {
   bool on_cuda() const { return device.type == device::DeviceType::kCuda; }
   /// Fake memory. Only what lies on the device that is predicted for is an event: with CUDA, the host's is not.
   c10::DataPtr allocate(Bytes bytes, c10::Device where);
-  /// While real memory is taken on the host.
-  std::optional<record::Muted> mute_host() const;
   /// cuBLAS is about to be used by the calling thread: its workspace, once a thread.
   void use_cublas();
 

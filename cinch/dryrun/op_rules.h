@@ -58,6 +58,9 @@ struct OpRule {
   /// (casts of arguments), and after them. In order; zeros are passed over.
   /// CPU kernels' alone.
   std::function<std::vector<Bytes>(const OpArguments&)> scratch_before = {}, scratch = {};
+  /// Of that scratch, what threads take side by side or one after the other, as it happens: it counts in full, a recording
+  /// may have less. Empty: none.
+  std::function<Bytes(const OpArguments&)> racing = {};
   /// The same of the CUDA kernel, after the outputs. Empty: none.
   std::function<std::vector<Bytes>(const OpArguments&)> cuda_scratch = {};
   /// Multiply-adds count 2. Empty: 0, the op is bound by memory.

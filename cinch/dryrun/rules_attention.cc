@@ -29,11 +29,11 @@ at::Tensor length_before_heads(const at::Tensor& like, std::int64_t last, at::Sc
   return empty_meta({like.size(0), like.size(2), like.size(1), last}, dtype).transpose(1, 2);
 }
 
-/// (query, key, value, ...) to (output, logsumexp).
+/// (query, key, value, ...) to (output, logsumexp). The output lies as the query does.
 std::vector<at::Tensor> flash_shape(const OpArguments& arguments) {
   const auto query = arguments.tensor(0);
   const auto statistics = at::toOpMathType(query.scalar_type());
-  return {length_before_heads(query, query.size(3), query.scalar_type()),
+  return {empty_meta_like(query),
           length_before_heads(query, 1, statistics).squeeze(-1)};
 }
 
@@ -103,6 +103,12 @@ std::vector<Bytes> flash_backward_scratch(const OpArguments& arguments) {
   for (std::int64_t i = 0; i < busy; ++i) scratch.push_back(bytes_of(blocks.query, at::toOpMathType(dtype)));
   return scratch;
 }
+/// The sums of rows, which each thread frees when it is done.
+Bytes flash_backward_racing(const OpArguments& arguments) {
+  const auto query = arguments.tensor(1);
+  return bytes_of((arguments.threads() - 1) * blocks_of(query, arguments.tensor(2)).query, at::toOpMathType(query.scalar_type()));
+}
+
 /// In half precision products go through oneDNN, whose scratch depends on the processor.
 template <std::size_t Query>
 bool in_half_precision(const OpArguments& arguments) {
@@ -115,7 +121,7 @@ void add_attention_rules(RuleTable& table) {
                 {.kind = OpRule::Kind::kShape, .shape = flash_shape, .probe_if = in_half_precision<0>, .scratch = flash_scratch, .flops = forward_flops});
   table.add_all("_scaled_dot_product_flash_attention_for_cpu_backward",
                 {.kind = OpRule::Kind::kShape, .shape = flash_backward_shape, .probe_if = in_half_precision<1>, .scratch = flash_backward_scratch,
-                 .flops = backward_flops});
+                 .racing = flash_backward_racing, .flops = backward_flops});
   table.add_all("_safe_softmax", {.kind = OpRule::Kind::kProbe});
   table.add_all("_softmax _softmax_backward_data", {.kind = OpRule::Kind::kShape});
 }

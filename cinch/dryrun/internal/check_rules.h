@@ -22,5 +22,6 @@ class CheckRules {
   static std::size_t checked(const std::string& op);
 };
 bool checking_rules() noexcept;
-void check_rule(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const KernelScript& by_rule);
+/// `racing`: by so much the kernel's peak may stay below the rule's.
+void check_rule(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const KernelScript& by_rule, Bytes racing);
 }  // namespace cinch::dryrun::internal

@@ -224,7 +224,8 @@ void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo&
     const Twins twins(Twins::Kind::kMeta, arguments);
     made = script_of_rule(rule, seen, twins);
     originals = twins.originals();
-    if (checking_rules() && !where.is_cuda() && rule.kind != OpRule::Kind::kProbe) check_rule(op, arguments, made);
+    if (checking_rules() && !where.is_cuda() && rule.kind != OpRule::Kind::kProbe)
+      check_rule(op, arguments, made, rule.racing ? rule.racing(seen) : Bytes());
   }
   trace::OpId before = trace::kNoOp;
   const bool counts = !moves_nothing(info, *script);

@@ -24,6 +24,7 @@ const std::unordered_map<std::string_view, ValuePolicy>& policies() {
       {"aten::bincount", {0, std::nullopt}},
       {"aten::repeat_interleave", {0, std::nullopt}},
       {"aten::_pack_padded_sequence", {1, std::nullopt}},
+      {"aten::linalg_lstsq", {0, Fill::kIdentity}},
   };
   return all;
 }

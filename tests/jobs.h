@@ -1,7 +1,9 @@
 #pragma once
 // Small jobs of each model, and a step run real and dry, for the tests across folders.
 
+#include <array>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #include "cinch/data/source.h"
@@ -18,19 +20,50 @@
 
 namespace cinch::tests {
 
-enum class ModelKind : std::uint8_t { kGpt, kResNet18, kMlp };
+enum class ModelKind : std::uint8_t {
+  kGpt, kResNet18, kMlp, kBertMasked, kBertClassifier, kVit, kLlama, kLlamaTied, kResNet50, kUnet
+};
+inline constexpr std::array kAllModels{
+    ModelKind::kGpt,   ModelKind::kResNet18,  ModelKind::kMlp,      ModelKind::kBertMasked, ModelKind::kBertClassifier,
+    ModelKind::kVit,   ModelKind::kLlama,     ModelKind::kLlamaTied, ModelKind::kResNet50,  ModelKind::kUnet};
+
+inline std::string name_of(ModelKind kind) {
+  static constexpr std::array kNames{"Gpt", "ResNet18", "Mlp",       "BertMasked", "BertClassifier",
+                                     "Vit", "Llama",    "LlamaTied", "ResNet50",   "Unet"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+inline job::ModelConfig small_model(ModelKind kind) {
+  const job::BertConfig bert{.layers = 2, .hidden_size = 64, .heads = 4, .intermediate_size = 150, .context_length = 40, .vocab_size = 300};
+  const job::LlamaConfig llama{.layers = 2, .hidden_size = 64, .heads = 4, .intermediate_size = 160, .key_value_heads = 2, .head_size = 16, .context_length = 48, .vocab_size = 300};
+  switch (kind) {
+    case ModelKind::kGpt: return job::GptConfig{.layers = 3, .hidden_size = 96, .heads = 3, .context_length = 80, .vocab_size = 300, .dropout = 0.1};
+    case ModelKind::kResNet18: return job::ResNetConfig{.classes = 10, .image_size = 32};
+    case ModelKind::kResNet50: return job::ResNetConfig{.depth = 50, .classes = 10, .image_size = 32};
+    case ModelKind::kMlp: return job::MlpConfig{.sizes = {200, 160, 160, 10}, .dropout = 0.1};
+    case ModelKind::kBertMasked: return bert;
+    case ModelKind::kBertClassifier: {
+      auto classifier = bert;
+      classifier.classes = 5;
+      return classifier;
+    }
+    case ModelKind::kVit: return job::VitConfig{.layers = 2, .hidden_size = 64, .heads = 4, .intermediate_size = 150, .patch_size = 8, .image_size = 32, .classes = 10, .dropout = 0.1};
+    case ModelKind::kLlama: return llama;
+    case ModelKind::kLlamaTied: {
+      auto tied = llama;
+      tied.tie_weights = true;
+      return tied;
+    }
+    case ModelKind::kUnet: return job::UnetConfig{.base_channels = 8, .levels = 2, .classes = 3, .image_size = 32};
+  }
+  throw std::logic_error("no such model");
+}
 
 inline job::Job small_job(ModelKind kind, std::int64_t batch_size) {
   job::Job job;
   job.data = job::SyntheticData{};
-  if (kind == ModelKind::kGpt) {
-    job.model = job::GptConfig{.layers = 3, .hidden_size = 96, .heads = 3, .context_length = 80, .vocab_size = 300, .dropout = 0.1};
-  } else if (kind == ModelKind::kResNet18) {
-    job.model = job::ResNetConfig{.classes = 10, .image_size = 32};
-    job.memory.divide_batch_norm = true;
-  } else {
-    job.model = job::MlpConfig{.sizes = {200, 160, 160, 10}, .dropout = 0.1};
-  }
+  job.model = small_model(kind);
+  job.memory.divide_batch_norm = job::has_batch_norm(job.model);
   job.train.batch_size = batch_size;
   job.train.steps = 2;
   job.train.learning_rate = 1e-3;

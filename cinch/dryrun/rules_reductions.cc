@@ -1,11 +1,26 @@
 // Sums and other reductions, joins, sorts.
 #include <algorithm>
 
+#include "cinch/dryrun/internal/layouts.h"
 #include "cinch/dryrun/internal/rule_table.h"
 
 namespace cinch::dryrun::internal {
 
 namespace {
+/// Of sums: as asked, else whole numbers are summed as int64.
+at::ScalarType sum_dtype(const OpArguments& arguments) {
+  if (!arguments[3].isNone()) return arguments[3].toScalarType();
+  const auto dtype = arguments.tensor(0).scalar_type();
+  return at::isIntegralType(dtype, /*includeBool=*/true) ? at::kLong : dtype;
+}
+
+/// What is summed in another type is cast as a whole (ATen/native/ReduceOpsUtils.h, make_reduction_from_out_ty).
+std::vector<Bytes> sum_cast(const OpArguments& arguments) {
+  const auto input = arguments.tensor(0);
+  const auto dtype = sum_dtype(arguments);
+  return {dtype == input.scalar_type() ? Bytes() : bytes_of(input.numel(), dtype)};
+}
+
 /// A sum to one element over several threads goes through a buffer of one element a thread
 /// (ATen/native/TensorIteratorReduce.cpp, two_pass_reduction; at::internal::GRAIN_SIZE).
 std::vector<Bytes> sum_scratch(const OpArguments& arguments) {
@@ -18,16 +33,40 @@ std::vector<Bytes> sum_scratch(const OpArguments& arguments) {
     if (!reduced) outputs *= input.size(d);
   }
   if (outputs != 1 || input.numel() < kGrainSize || arguments.threads() == 1) return {};
-  return {bytes_of(arguments.threads(), input.scalar_type())};
+  return {bytes_of(arguments.threads(), sum_dtype(arguments))};
+}
+
+/// A mean is a sum divided in place by a number, which becomes a tensor and is cast.
+std::vector<Bytes> mean_scratch(const OpArguments& arguments) {
+  const auto dtype = arguments[3].isNone() ? arguments.tensor(0).scalar_type() : arguments[3].toScalarType();
+  const auto divisor = bytes_of(1, at::kLong) + bytes_of(1, dtype);
+  Bytes while_summing;
+  for (const auto bytes : sum_scratch(arguments)) while_summing += bytes;
+  return {std::max(divisor, while_summing)};
+}
+
+/// Sums of 16 bits go through a copy in float32 where the kernel's loop would add into one element
+/// (ATen/native/ReduceOps.cpp, should_use_acc_buffer).
+bool in_half_precision(const OpArguments& arguments) {
+  return !arguments.on_cuda() && at::isReducedFloatingType(arguments.tensor(0).scalar_type());
+}
+
+/// Between types the joined parts are copied by the way.
+bool joins_types(const OpArguments& arguments) {
+  const auto parts = arguments.tensors(0);
+  return !arguments.on_cuda() && std::any_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
+    return part.scalar_type() != parts.front().scalar_type();
+  });
 }
 }  // namespace
 
 void add_reduction_rules(RuleTable& table) {
   table.add_all("sum mean logsumexp", {.kind = OpRule::Kind::kDecompose});
-  table.add_all("sum.dim_IntList", {.kind = OpRule::Kind::kShape, .scratch = sum_scratch});
-  table.add_all("cat", {.kind = OpRule::Kind::kShape});
-  table.add_all("var_mean std std_mean var amax amin argmax argmin mean.dim prod max min linalg_vector_norm norm cumsum sort topk gather scatter scatter_ scatter_add scatter_add_ "
-                "all any flip roll",
+  table.add_all("sum.dim_IntList", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision, .scratch_before = sum_cast, .scratch = sum_scratch});
+  table.add_all("cat", {.kind = OpRule::Kind::kShape, .probe_if = joins_types});
+  table.add_all("mean.dim", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision, .scratch_before = sum_cast, .scratch = mean_scratch});
+  table.add_all("var_mean std std_mean var prod max min linalg_vector_norm norm sort topk scatter scatter_ scatter_add scatter_add_ flip roll",
                 {.kind = OpRule::Kind::kProbe});
+  table.add_all("amax amin argmax argmin gather", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual<0>});
 }
 }  // namespace cinch::dryrun::internal

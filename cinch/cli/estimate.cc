@@ -18,6 +18,9 @@
 namespace cinch::cli {
 namespace {
 
+// After which no further change is tried. A card's may be of any size, the CPU's are of this machine.
+constexpr double kSecondsOnCards = 1.4, kSecondsOnCpu = 60;
+
 /// A few changes worth a look; the planner knows them all.
 std::vector<plan::Plan> changes(const plan::Problem& problem) {
   plan::Plan checkpointed;
@@ -87,9 +90,10 @@ std::optional<report::Suggestion> smaller_batch(const Request& request, const Tr
   return best;
 }
 
-std::vector<report::Suggestion> suggestions(const Request& request, const plan::Problem& problem, bool fits) {
+std::vector<report::Suggestion> suggestions(const Request& request, const plan::Problem& problem, bool fits,
+                                            double seconds) {
   const bool card = request.device.type == device::DeviceType::kCuda;
-  const Trials trials(request, card ? 1.0 : 60.0);
+  const Trials trials(request, seconds);
   std::vector<report::Suggestion> result;
   for (const plan::Plan& plan : changes(problem)) {
     if (!trials.time_left()) return result;
@@ -119,7 +123,9 @@ Run add_estimate(CLI::App& program) {
     const Stopwatch watch;
     const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
     report::Estimate estimate = estimate_under(request, {}, problem.modules);
-    estimate.suggestions = suggestions(request, problem, estimate.fits);
+    const bool card = request.device.type == device::DeviceType::kCuda;
+    const double left = card ? kSecondsOnCards - watch.seconds() : kSecondsOnCpu;
+    estimate.suggestions = suggestions(request, problem, estimate.fits, left);
     estimate.elapsed_seconds = watch.seconds();
     stage = Stage::kWorking;
     present(*options, estimate);

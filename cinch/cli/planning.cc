@@ -53,6 +53,17 @@ std::int64_t classes(const job::Job& job) {
       },
       job.model);
 }
+
+/// Numbers, not bytes; a tied one is one allocation.
+std::int64_t parameters_in(const trace::Trace& trace) {
+  std::int64_t count = 0;
+  for (const trace::Allocation& allocation : trace.allocations()) {
+    if (allocation.category != trace::Category::kParameter) continue;
+    const DType dtype = allocation.tensor ? allocation.tensor->dtype : DType::kFloat32;
+    count += allocation.bytes.count() / element_size(dtype).count();
+  }
+  return count;
+}
 }  // namespace
 
 report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
@@ -65,8 +76,8 @@ report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
   estimate.budget = request.limit();
   estimate.budget_given = request.budget.has_value();
   estimate.capacity = request.device.memory;
-  estimate.parameters = train::parameter_count(request.job, request.device);
   const trace::Trace trace = train::simulator(request.job, request.device)(plan);
+  estimate.parameters = parameters_in(trace);
   estimate.peak = report::summarize_peak(trace, kTensors);
   estimate.curve = report::thin(trace);
   estimate.history = report::history(trace);

@@ -48,10 +48,9 @@ std::string row(std::string_view name, Bytes bytes, Bytes whole, const Unit& uni
 
 std::string table(const Estimate& estimate, const Unit& unit, bool colour) {
   const PeakSummary& peak = estimate.peak;
-  std::string out =
-      styled(fmt::format("{:<48}{:>11}{:>8}  {}", "Peak: " + where(peak), unit.name, "share", "can shrink by"), "1",
-             colour) +
-      "\n";
+  std::string out = "Peak: " + where(peak) + "\n" +
+                    styled(fmt::format("{:<48}{:>11}{:>8}  {}", "", unit.name, "share", "can shrink by"), "1", colour) +
+                    "\n";
   for (const Category category : display_order()) {
     const Bytes bytes = peak.categories[category];
     const bool gradient = category == Category::kGradient;

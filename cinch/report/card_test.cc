@@ -1,0 +1,146 @@
+// What a card needs, by the allocator's model, and as text.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cinch/report/internal/samples_for_test.h"
+#include "cinch/report/report.h"
+#include "cinch/report/summarize.h"
+#include "cinch/trace/builder.h"
+
+namespace cinch::report {
+namespace {
+
+using namespace internal;
+device::DeviceSpec card_with(Bytes context) {
+  device::DeviceSpec card;
+  card.type = device::DeviceType::kCuda;
+  card.context = context;
+  return card;
+}
+
+/// 30 MiB live, with 12 MiB freed before 18 MiB come that find no room in its segment.
+trace::Trace growing() {
+  trace::TraceBuilder b;
+  b.phase(Phase::kInit, 0).module("layers.0");
+  b.alloc(12_MiB);
+  const auto first = b.alloc(12_MiB);
+  b.phase(Phase::kForward, 1).module("layers.1.mlp");
+  b.free(first);
+  b.alloc(18_MiB);
+  return b.build();
+}
+
+TEST(OnCard, ReservesSegmentsAndAddsTheContext) {
+  const OnCard result = on_card(growing(), card_with(100_MiB), 1_GiB);
+  EXPECT_FALSE(result.runs_out);
+  EXPECT_EQ(result.bytes.allocated, 30_MiB);
+  EXPECT_EQ(result.bytes.reserved, 42_MiB);  // 12 cached.
+  EXPECT_EQ(result.bytes.context, 100_MiB);
+  EXPECT_EQ(result.bytes.on_card(), 142_MiB);
+}
+
+TEST(OnCard, GivesItsCacheBackWhereMemoryIsShort) {
+  const OnCard result = on_card(growing(), card_with(100_MiB), 131_MiB);
+  EXPECT_FALSE(result.runs_out);
+  EXPECT_EQ(result.bytes.reserved, 30_MiB);
+}
+
+TEST(OnCard, SaysWhereItRunsOutAndWhatWouldSuffice) {
+  const OnCard result = on_card(growing(), card_with(100_MiB), 129_MiB);
+  ASSERT_TRUE(result.runs_out);
+  EXPECT_EQ(result.runs_out->asked, 18_MiB);
+  EXPECT_EQ(result.runs_out->phase, Phase::kForward);
+  EXPECT_EQ(result.runs_out->step, 1u);
+  EXPECT_EQ(result.runs_out->module, "layers.1.mlp");
+  EXPECT_EQ(result.bytes.reserved, 30_MiB);
+  const OnCard none = on_card(growing(), card_with(100_MiB), 50_MiB);  // Not even the context.
+  ASSERT_TRUE(none.runs_out);
+  EXPECT_EQ(none.runs_out->phase, Phase::kInit);
+}
+
+TEST(ActivationGroups, ByBlocksLogitsCopiesAndTheRest) {
+  trace::TraceBuilder b;
+  b.phase(Phase::kForward, 1).module("layers.0.mlp");
+  b.alloc(4_MiB);
+  b.module("layers.1");
+  b.alloc(6_MiB);
+  b.module("head");
+  b.alloc(3_MiB);
+  b.label(b.alloc(2_MiB), Category::kUnknown, "head.weight");  // A name alone: a copy of it.
+  b.alloc(trace::TensorInfo{DType::kFloat32, {1024, 256}});    // Scores of 256 classes.
+  b.label(b.alloc(Bytes(512 << 10)), Category::kTemporary, "workspace");
+  trace::Trace trace = b.build();
+  trace::classify(trace);
+  const auto groups = activation_groups(trace, {"layers.0", "layers.1"}, 256);
+  ASSERT_EQ(groups.size(), 5u);
+  EXPECT_EQ(groups[0].kind, ActivationGroup::Kind::kBlocks);
+  EXPECT_EQ(groups[0].name, "layers.*");
+  EXPECT_EQ(groups[0].count, 2u);
+  EXPECT_EQ(groups[0].bytes, 10_MiB);
+  EXPECT_EQ(groups[1].name, "head");
+  EXPECT_EQ(groups[1].bytes, 3_MiB);
+  EXPECT_EQ(groups[2].kind, ActivationGroup::Kind::kWeightCopies);
+  EXPECT_EQ(groups[2].bytes, 2_MiB);
+  EXPECT_EQ(groups[3].kind, ActivationGroup::Kind::kLogits);
+  EXPECT_EQ(groups[3].bytes, 1_MiB);
+  EXPECT_EQ(groups[4].name, "workspace");
+}
+
+Estimate sample_on_card() {
+  Estimate estimate = sample_estimate();
+  estimate.environment.device = "card";
+  estimate.capacity = 512_MiB;
+  estimate.budget = Bytes(estimate.capacity.count() / 50 * 49);
+  estimate.budget_given = false;
+  estimate.peak.card = CardBytes{610_MiB, 640_MiB, 100_MiB};
+  estimate.peak.module = "";
+  estimate.peak.op = "";
+  estimate.groups = {{ActivationGroup::Kind::kBlocks, "blocks.*", 2, 380_MiB},
+                     {ActivationGroup::Kind::kLogits, "", 2, 59_MiB},
+                     {ActivationGroup::Kind::kOther, "", 1, 20_MiB}};
+  estimate.runs_out = OutOfMemoryPlace{20_MiB, 1, Phase::kForward, "blocks.1.mlp", "aten::mm"};
+  estimate.step_seconds = 0.4;
+  estimate.suggestions.push_back({"batch 3", 480_MiB, 0.2, true, plan::Equivalence::kBitwise, true});
+  return estimate;
+}
+
+TEST(CardText, SaysWhatDoesNotFitWhereAndWhatHelps) { EXPECT_EQ(text(sample_on_card(), false), R"(DOES NOT FIT: needs 740 MiB, budget 502 MiB: 238 MiB too much   (80.0 ms, nothing allocated)
+  Budget: the 512 MiB of card less 2 %; --budget sets another.
+  Runs out in forward of step 1 at blocks.1.mlp, asking 20.0 MiB.
+
+Peak: step 2, backward
+                                                        MiB   share  can shrink by
+  parameters       10,485,760 numbers                  40.0     7 %
+  optimizer state                                      80.0    13 %
+  gradients                                            20.0     3 %
+  inputs                                                1.0    <1 %
+  activations                                         400.0    67 %  checkpointing, micro-batches
+  temporaries                                          59.0    10 %
+  of activations and temporaries:
+    2 blocks, blocks.*                                380.0    63 %  checkpointing
+    logits and their gradient                          59.0    10 %  micro-batches, a shorter context
+    outside modules                                    20.0     3 %
+  tensors                                             600.0   100 %
+  + rounding, fragmentation 40.0 + CUDA context 100.0 = on the card 740.0 MiB
+
+Try first                                          peak MiB    step  result
+  checkpoint 2 of 2 modules                           320.0   +25 %  FITS, same weights
+  micro-batch 16                                      510.0    -6 %  no: too much, same weights but for rounding
+  batch 3                                             480.0   -50 %  FITS, smaller steps
+
+A plain step takes 0.40 s or more: the data sheet's rates, not measured.
+)"); }
+
+TEST(CardJson, HasTheFourSizes) {
+  const auto document = nlohmann::json::parse(json(sample_on_card()));
+  EXPECT_EQ(document["peak"]["requested_bytes"], 600 << 20);
+  EXPECT_EQ(document["peak"]["allocated_bytes"], 610 << 20);
+  EXPECT_EQ(document["peak"]["reserved_bytes"], 640 << 20);
+  EXPECT_EQ(document["peak"]["device_bytes"], 740 << 20);
+  EXPECT_EQ(document["runs_out"]["module"], "blocks.1.mlp");
+  EXPECT_EQ(document["activation_groups"][0]["kind"], "blocks");
+  EXPECT_EQ(document["suggestions"].back()["other_training"], true);
+}
+}  // namespace
+}  // namespace cinch::report

@@ -1,4 +1,5 @@
-# cinch_assets(TARGET FILE...): the files' text in TARGET, as internal/assets.h says. Run as a script it writes the source.
+# cinch_assets(TARGET FILE...): the text of these files of cinch/report/assets/, and of d3, in TARGET, as internal/assets.h
+# says. Run as a script it writes the source.
 if(CMAKE_SCRIPT_MODE_FILE)
   string(REPLACE "|" ";" FILES "${FILES}")
   set(entries "")
@@ -44,7 +45,7 @@ endif()
 
 function(cinch_assets target)
   set(output ${CMAKE_BINARY_DIR}/generated/${target}_assets.cc)
-  set(files ${ARGN})
+  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/cinch/report/assets/ OUTPUT_VARIABLE files)
   if(CINCH_D3)
     list(APPEND files ${CINCH_D3})
   endif()

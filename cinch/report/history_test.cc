@@ -14,7 +14,7 @@ using trace::Category;
 using trace::Phase;
 
 /// A parameter, and steps that each make, free and make again.
-trace::Trace training(std::uint32_t steps, Bytes size = 4_KiB) {
+trace::Trace training(std::uint32_t steps, Bytes size = Bytes(4096)) {
   trace::TraceBuilder builder;
   builder.phase(Phase::kInit, 0);
   builder.label(builder.alloc(1_KiB), Category::kParameter, "weight");

@@ -26,9 +26,10 @@ std::string category_style() {
 std::string scripts(std::string_view body) {
   std::string result = fmt::format("<script>\n{}</script>", asset("hover.js"));
   if (!interactive() || body.find(kHistoryMark) == std::string_view::npos) return result;
-  return result + fmt::format("\n<script>{}</script>\n<script>\n(() => {{\n\"use strict\";\n{}{}{}{}}})();\n</script>",
-                              asset("d3.min.js"), asset("history.js"), asset("memory.js"), asset("peak.js"),
-                              asset("start.js"));
+  return result +
+         fmt::format("\n<script>{}{}</script>\n<script>\n(() => {{\n\"use strict\";\n{}{}{}{}}})();\n</script>",
+                     asset("d3-notice.js"), asset("d3.min.js"), asset("history.js"), asset("memory.js"),
+                     asset("peak.js"), asset("start.js"));
 }
 }  // namespace
 

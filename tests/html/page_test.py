@@ -1,6 +1,6 @@
 """Reports in headless Chromium: what is drawn, read and pressed there, against numbers found another way.
 
-  page_test.py MAKE_PAGE        exits with 77, after a sentence, where there is no browser
+  page_test.py MAKE_PAGE        exits with 77, after a sentence, where there is no browser, or no d3 was built in
 """
 import json
 import pathlib
@@ -253,8 +253,19 @@ class Pages(unittest.TestCase):
         self.assertTrue(self.browser.run("document.querySelector('.still svg').getBoundingClientRect().width > 300"))
 
 
-if __name__ == "__main__":
+def reason_to_skip():
     if not chromium.find():
-        print("skipped: no Chromium here (Debian: apt-get install chromium), so the pages were not looked at")
+        return "no Chromium here (Debian: apt-get install chromium), so the pages were not looked at"
+    with tempfile.TemporaryDirectory(prefix="cinch-pages-") as folder:
+        subprocess.run([sys.argv[1], "estimate", "1000", folder + "/page"], check=True)
+        if "class MemoryChart" not in pathlib.Path(folder + "/page.html").read_text():
+            return "built without d3 (Debian: libjs-d3), so pages have static figures alone"
+    return None
+
+
+if __name__ == "__main__":
+    reason = reason_to_skip()
+    if reason:
+        print("skipped:", reason)
         sys.exit(77)
     unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -21,6 +21,9 @@ namespace {
 // After which no further change is tried. A card's may be of any size, the CPU's are of this machine.
 constexpr double kSecondsOnCards = 1.4, kSecondsOnCpu = 60;
 
+// A dry run takes as long as it has parts, and its trace as much memory.
+constexpr std::int64_t kMostParts = 256;
+
 /// A few changes worth a look; the planner knows them all.
 std::vector<plan::Plan> changes(const plan::Problem& problem) {
   plan::Plan checkpointed;
@@ -41,6 +44,7 @@ std::vector<plan::Plan> changes(const plan::Problem& problem) {
   for (const plan::Plan& plan : plans) {
     const bool divides = plan.micro_batch_size > 0 && plan.micro_batch_size < problem.batch_size;
     const bool changes_something = divides || (plan.micro_batch_size == 0 && !plan.activations.empty());
+    if (divides && problem.batch_size / plan.micro_batch_size > kMostParts) continue;
     const bool known = std::find(result.begin(), result.end(), plan) != result.end();
     if (changes_something && !known) result.push_back(plan);
   }

@@ -49,6 +49,7 @@ RuleTable make_table() {
   add_cuda_rules(table);
   add_loss_rules(table);
   add_convolution_rules(table);
+  add_pooling_rules(table);
   add_optimizer_rules(table);
   return table;
 }

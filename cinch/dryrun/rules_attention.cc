@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cinch/dryrun/internal/layouts.h"
 #include "cinch/dryrun/internal/rule_table.h"
 
 namespace cinch::dryrun::internal {
@@ -123,6 +124,7 @@ void add_attention_rules(RuleTable& table) {
                 {.kind = OpRule::Kind::kShape, .shape = flash_backward_shape, .probe_if = in_half_precision<1>, .scratch = flash_backward_scratch,
                  .racing = flash_backward_racing, .flops = backward_flops});
   table.add_all("_safe_softmax", {.kind = OpRule::Kind::kProbe});
-  table.add_all("_softmax _softmax_backward_data", {.kind = OpRule::Kind::kShape});
+  table.add_all("_softmax", {.kind = OpRule::Kind::kShape, .scratch = contiguous_copies<0>});
+  table.add_all("_softmax_backward_data", {.kind = OpRule::Kind::kShape, .scratch = contiguous_copies<0, 1>});
 }
 }  // namespace cinch::dryrun::internal

@@ -1,4 +1,4 @@
-// Convolutions and pooling. Kernels' scratch depends on shapes, threads and the processor: probed.
+// Convolutions. Kernels' scratch depends on shapes, threads and the processor: probed.
 #include "cinch/dryrun/internal/rule_table.h"
 
 namespace cinch::dryrun::internal {
@@ -34,10 +34,5 @@ double backward_flops(const OpArguments& arguments) {
 void add_convolution_rules(RuleTable& table) {
   table.add_all("convolution", {.kind = OpRule::Kind::kProbe, .flops = forward_flops});
   table.add_all("convolution_backward", {.kind = OpRule::Kind::kProbe, .flops = backward_flops});
-  table.add_all("max_pool2d_with_indices max_pool2d_with_indices_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
-                "avg_pool2d avg_pool2d_backward max_pool3d_with_indices max_pool3d_with_indices_backward avg_pool3d "
-                "avg_pool3d_backward upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d "
-                "upsample_bilinear2d_backward constant_pad_nd reflection_pad2d reflection_pad2d_backward",
-                {.kind = OpRule::Kind::kProbe});
 }
 }  // namespace cinch::dryrun::internal

@@ -26,6 +26,21 @@ template <std::size_t First>
 bool in_half_precision(const OpArguments& arguments) {
   return !arguments.on_cuda() && at::isReducedFloatingType(arguments.tensor(First).scalar_type());
 }
+
+/// As each matrix of a batch lies: BLAS takes them all at once, or each is multiplied, and copied if need be, by itself
+/// (ATen/native/LinearAlgebra.cpp, bmm_out_or_baddbmm_).
+bool lies_for_blas(const at::Tensor& batch) {
+  const auto fits = [&](std::int64_t inner, std::int64_t outer) {
+    return batch.stride(inner) == 1 && (batch.size(outer) == 1 || batch.stride(outer) >= batch.size(inner));
+  };
+  return at::isFloatingType(batch.scalar_type()) && (fits(2, 1) || fits(1, 2));
+}
+template <std::size_t First>
+bool is_unusual_batch(const OpArguments& arguments) {
+  return !arguments.on_cuda() && (in_half_precision<First>(arguments) || !lies_for_blas(arguments.tensor(First)) ||
+                                  !lies_for_blas(arguments.tensor(First + 1)));
+}
+
 template <std::size_t First>
 double flops(const OpArguments& arguments) {
   return mm_flops(arguments.tensor(First), arguments.tensor(First + 1));
@@ -35,8 +50,8 @@ double flops(const OpArguments& arguments) {
 void add_matrix_rules(RuleTable& table) {
   table.add_all("mm", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<0>, .scratch = mm_scratch<0>, .flops = flops<0>, .cublas = true});
   table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<1>, .scratch = mm_scratch<1>, .flops = flops<1>, .cublas = true});
-  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<0>, .flops = flops<0>, .cublas = true});
-  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<1>, .flops = flops<1>, .cublas = true});
+  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual_batch<0>, .flops = flops<0>, .cublas = true});
+  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual_batch<1>, .flops = flops<1>, .cublas = true});
   table.add_all("dot mv addmv addmv_ addr ger", {.kind = OpRule::Kind::kProbe, .cublas = true});
 }
 }  // namespace cinch::dryrun::internal

@@ -21,10 +21,8 @@ std::vector<Bytes> sum_cast(const OpArguments& arguments) {
   return {dtype == input.scalar_type() ? Bytes() : bytes_of(input.numel(), dtype)};
 }
 
-/// A sum to one element over several threads goes through a buffer of one element a thread
-/// (ATen/native/TensorIteratorReduce.cpp, two_pass_reduction; at::internal::GRAIN_SIZE).
-std::vector<Bytes> sum_scratch(const OpArguments& arguments) {
-  constexpr std::int64_t kGrainSize = 32768;
+/// Of a reduction over the dimensions in argument 1.
+Bytes thread_buffer_of(const OpArguments& arguments, at::ScalarType dtype) {
   const auto input = arguments.tensor(0);
   const auto dims = arguments[1].isNone() ? std::vector<std::int64_t>() : arguments[1].toIntVector();
   std::int64_t outputs = 1;
@@ -32,17 +30,15 @@ std::vector<Bytes> sum_scratch(const OpArguments& arguments) {
     const bool reduced = dims.empty() || std::any_of(dims.begin(), dims.end(), [&](std::int64_t dim) { return c10::maybe_wrap_dim(dim, input.dim()) == d; });
     if (!reduced) outputs *= input.size(d);
   }
-  if (outputs != 1 || input.numel() < kGrainSize || arguments.threads() == 1) return {};
-  return {bytes_of(arguments.threads(), sum_dtype(arguments))};
+  return outputs == 1 ? thread_buffer(input.numel(), arguments.threads(), dtype) : Bytes();
 }
-
-/// A mean is a sum divided in place by a number, which becomes a tensor and is cast.
+std::vector<Bytes> sum_scratch(const OpArguments& arguments) { return {thread_buffer_of(arguments, sum_dtype(arguments))}; }
+std::vector<Bytes> extremum_scratch(const OpArguments& arguments) {
+  return {thread_buffer_of(arguments, arguments.tensor(0).scalar_type())};
+}
 std::vector<Bytes> mean_scratch(const OpArguments& arguments) {
-  const auto dtype = arguments[3].isNone() ? arguments.tensor(0).scalar_type() : arguments[3].toScalarType();
-  const auto divisor = bytes_of(1, at::kLong) + bytes_of(1, dtype);
-  Bytes while_summing;
-  for (const auto bytes : sum_scratch(arguments)) while_summing += bytes;
-  return {std::max(divisor, while_summing)};
+  const auto dtype = sum_dtype(arguments);
+  return {std::max(divisor(dtype), thread_buffer_of(arguments, dtype))};
 }
 
 /// Sums of 16 bits go through a copy in float32 where the kernel's loop would add into one element
@@ -67,6 +63,7 @@ void add_reduction_rules(RuleTable& table) {
   table.add_all("mean.dim", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision, .scratch_before = sum_cast, .scratch = mean_scratch});
   table.add_all("var_mean std std_mean var prod max min linalg_vector_norm norm sort topk scatter scatter_ scatter_add scatter_add_ flip roll",
                 {.kind = OpRule::Kind::kProbe});
-  table.add_all("amax amin argmax argmin gather", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual<0>});
+  table.add_all("amax amin", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual<0>, .scratch = extremum_scratch});
+  table.add_all("argmax argmin gather", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual<0>});
 }
 }  // namespace cinch::dryrun::internal

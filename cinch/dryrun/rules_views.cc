@@ -1,17 +1,14 @@
 // Views, factories, copies.
+#include "cinch/dryrun/internal/layouts.h"
 #include "cinch/dryrun/internal/rule_table.h"
 
 namespace cinch::dryrun::internal {
 namespace {
 
-/// ATen/native/Copy.cpp, copy_transpose_valid(): a 2-d transposed source goes through one 60 × 60 tile.
 std::vector<Bytes> copy_scratch(const OpArguments& arguments) {
   const auto to = arguments.tensor(0), from = arguments.tensor(1);
-  const bool transposes = to.is_contiguous() && from.numel() != 0 && from.dim() == 2 && from.stride(0) == 1 &&
-                          from.stride(1) == from.size(0) && to.scalar_type() == from.scalar_type() &&
-                          from.numel() >= 60 * 60 && to.sizes() == from.sizes();
-  if (!transposes) return {};
-  return {bytes_of(60 * 60, to.scalar_type())};
+  const bool fits = to.is_contiguous() && to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes();
+  return {fits ? tile_of_copy(from) : Bytes()};
 }
 }  // namespace
 

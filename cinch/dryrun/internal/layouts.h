@@ -23,6 +23,24 @@ inline std::vector<Bytes> contiguous_copy(const at::Tensor& tensor) {
   return {bytes_of(tensor), tile_of_copy(tensor)};
 }
 
+template <std::size_t First, std::size_t Last = First>
+std::vector<Bytes> contiguous_copies(const OpArguments& arguments) {
+  std::vector<Bytes> all;
+  for (std::size_t i = First; i <= Last; ++i)
+    for (const auto bytes : contiguous_copy(arguments.tensor(i))) all.push_back(bytes);
+  return all;
+}
+
+/// Of a reduction to one element over several threads: one element a thread (ATen/native/TensorIteratorReduce.cpp,
+/// two_pass_reduction; at::internal::GRAIN_SIZE).
+inline Bytes thread_buffer(std::int64_t elements, int threads, at::ScalarType dtype) {
+  constexpr std::int64_t kGrainSize = 32768;
+  return elements >= kGrainSize && threads > 1 ? bytes_of(threads, dtype) : Bytes();
+}
+
+/// A mean is a sum divided in place by a number, which becomes a tensor and is cast.
+inline Bytes divisor(at::ScalarType dtype) { return bytes_of(1, at::kLong) + bytes_of(1, dtype); }
+
 /// What TensorIterator gives an op of these inputs: their sizes broadcast, the order of their strides, `dtype`.
 inline at::Tensor iterated(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype) {
   at::TensorIteratorConfig config;

@@ -37,5 +37,6 @@ void add_cuda_attention_rules(RuleTable& table);
 void add_cuda_rules(RuleTable& table);
 void add_loss_rules(RuleTable& table);
 void add_convolution_rules(RuleTable& table);
+void add_pooling_rules(RuleTable& table);
 void add_optimizer_rules(RuleTable& table);
 }  // namespace cinch::dryrun::internal

@@ -25,6 +25,8 @@ const std::unordered_map<std::string_view, ValuePolicy>& policies() {
       {"aten::repeat_interleave", {0, std::nullopt}},
       {"aten::_pack_padded_sequence", {1, std::nullopt}},
       {"aten::linalg_lstsq", {0, Fill::kIdentity}},
+      {"aten::linalg_matrix_exp", {0, Fill::kOnes}},             // A large norm: scaling and squaring.
+      {"aten::_embedding_bag_backward", {4, Fill::kOnes}},  // No bag is empty.
   };
   return all;
 }

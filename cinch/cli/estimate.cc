@@ -18,11 +18,9 @@
 namespace cinch::cli {
 namespace {
 
-// After which no further change is tried. A card's may be of any size, the CPU's are of this machine.
-constexpr double kSecondsOnCards = 1.4, kSecondsOnCpu = 60;
-
-// A dry run takes as long as it has parts, and its trace as much memory.
-constexpr std::int64_t kMostParts = 256;
+// Ops that changes may take to dry-run, all together; the first one is always tried. About half a second. Not a time,
+// so that equal questions have equal answers.
+constexpr std::size_t kMostOps = 60'000;
 
 /// A few changes worth a look; the planner knows them all.
 std::vector<plan::Plan> changes(const plan::Problem& problem) {
@@ -44,22 +42,27 @@ std::vector<plan::Plan> changes(const plan::Problem& problem) {
   for (const plan::Plan& plan : plans) {
     const bool divides = plan.micro_batch_size > 0 && plan.micro_batch_size < problem.batch_size;
     const bool changes_something = divides || (plan.micro_batch_size == 0 && !plan.activations.empty());
-    if (divides && problem.batch_size / plan.micro_batch_size > kMostParts) continue;
     const bool known = std::find(result.begin(), result.end(), plan) != result.end();
     if (changes_something && !known) result.push_back(plan);
   }
   return result;
 }
 
-/// Dry runs of changes, until a time is over: for the largest models a few of them say enough.
+/// Dry runs of changes, up to an amount: for the largest models a few of them say enough.
 class Trials {
  public:
-  Trials(const Request& request, double seconds) : request_(request), costs_(request.device), seconds_(seconds) {}
+  /// `plain`: ops of the plain dry run.
+  Trials(const Request& request, std::size_t plain) : request_(request), costs_(request.device), plain_(plain) {}
 
-  bool time_left() const { return watch_.seconds() < seconds_; }
+  /// Whether there is room for one more that divides the batch into `parts`.
+  bool may_try(std::int64_t parts = 1) const {
+    if (ops_ == 0 && parts == 1) return true;
+    return static_cast<std::size_t>(parts) <= (kMostOps - std::min(ops_, kMostOps)) / plain_;
+  }
 
-  report::Suggestion of(const job::Job& job, const plan::Plan& plan, std::string change) const {
+  report::Suggestion of(const job::Job& job, const plan::Plan& plan, std::string change) {
     const trace::Trace trace = train::simulator(job, request_.device)(plan);
+    ops_ += trace.ops().size();
     report::Suggestion result{std::move(change), trace::Timeline(trace).peak().bytes, costs_.step_time(trace).count(),
                               false, plan::equivalence(plan)};
     result.fits = result.peak <= request_.limit();
@@ -74,15 +77,14 @@ class Trials {
  private:
   const Request& request_;
   plan::CostModel costs_;
-  double seconds_;
-  Stopwatch watch_;
+  std::size_t plain_, ops_ = 0;
 };
 
 /// The largest smaller batch that fits, by bisection; none if not even one sample does.
-std::optional<report::Suggestion> smaller_batch(const Request& request, const Trials& trials) {
+std::optional<report::Suggestion> smaller_batch(const Request& request, Trials& trials) {
   std::optional<report::Suggestion> best;
   std::int64_t fits = 0, too_large = request.job.train.batch_size;
-  while (too_large - fits > 1 && trials.time_left()) {
+  while (too_large - fits > 1 && trials.may_try()) {
     job::Job job = request.job;
     job.train.batch_size = fits == 0 && too_large == request.job.train.batch_size ? 1 : fits + (too_large - fits) / 2;
     report::Suggestion trial = trials.of(job, {}, "batch " + std::to_string(job.train.batch_size));
@@ -94,17 +96,19 @@ std::optional<report::Suggestion> smaller_batch(const Request& request, const Tr
   return best;
 }
 
-std::vector<report::Suggestion> suggestions(const Request& request, const plan::Problem& problem, bool fits,
-                                            double seconds) {
+std::vector<report::Suggestion> suggestions(const Request& request, const plan::Problem& problem,
+                                            const report::Estimate& plain) {
   const bool card = request.device.type == device::DeviceType::kCuda;
-  const Trials trials(request, seconds);
+  Trials trials(request, std::max<std::size_t>(1, plain.ops));
   std::vector<report::Suggestion> result;
   for (const plan::Plan& plan : changes(problem)) {
-    if (!trials.time_left()) return result;
-    result.push_back(trials.of(request.job, plan, plan::describe(plan, problem.modules.size())));
+    const std::int64_t parts =
+        plan.micro_batch_size > 0 ? (problem.batch_size + plan.micro_batch_size - 1) / plan.micro_batch_size : 1;
+    if (trials.may_try(parts))
+      result.push_back(trials.of(request.job, plan, plan::describe(plan, problem.modules.size())));
   }
-  if (!card || fits) return result;
-  if (request.job.train.precision == job::Precision::kFp32 && trials.time_left()) {
+  if (!card || plain.fits) return result;
+  if (request.job.train.precision == job::Precision::kFp32 && trials.may_try()) {
     job::Job job = request.job;
     job.train.precision = job::Precision::kBf16;
     report::Suggestion trial = trials.of(job, {}, "--set train.precision=bf16");
@@ -127,9 +131,7 @@ Run add_estimate(CLI::App& program) {
     const Stopwatch watch;
     const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
     report::Estimate estimate = estimate_under(request, {}, problem.modules);
-    const bool card = request.device.type == device::DeviceType::kCuda;
-    const double left = card ? kSecondsOnCards - watch.seconds() : kSecondsOnCpu;
-    estimate.suggestions = suggestions(request, problem, estimate.fits, left);
+    estimate.suggestions = suggestions(request, problem, estimate);
     estimate.elapsed_seconds = watch.seconds();
     stage = Stage::kWorking;
     present(*options, estimate);

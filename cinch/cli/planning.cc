@@ -78,6 +78,7 @@ report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
   estimate.capacity = request.device.memory;
   const trace::Trace trace = train::simulator(request.job, request.device)(plan);
   estimate.parameters = parameters_in(trace);
+  estimate.ops = trace.ops().size();
   estimate.peak = report::summarize_peak(trace, kTensors);
   estimate.curve = report::thin(trace);
   estimate.history = report::history(trace);

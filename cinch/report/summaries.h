@@ -92,6 +92,7 @@ struct Estimate {
   PeakSummary peak;
   std::vector<ActivationGroup> groups;       ///< Largest first; they sum to activations and temporaries. Cards alone.
   std::optional<OutOfMemoryPlace> runs_out;  ///< If it does not fit on a card: where.
+  std::size_t ops = 0;                        ///< Calls of ops in the dry run.
   double step_seconds = 0;                   ///< Plain; 0 if not known.
   Curve curve;
   std::vector<Suggestion> suggestions;

@@ -88,7 +88,9 @@ TEST(DeviceFile, RefusesWhatNoDeviceHas) {
                                                                                    {"float32", "nan"},
                                                                                    {"float32", "true"},
                                                                                    {"float16", "1e300"}}) {
-    const ConfigError error = refusal(with(key + " =", key + " = " + value));
+    std::string line = key;
+    line.append(" = ").append(value);
+    const ConfigError error = refusal(with(std::string(key).append(" ="), line));
     EXPECT_GT(error.line(), 0) << key << " = " << value;
     EXPECT_THAT(error.key(), HasSubstr(key));
   }

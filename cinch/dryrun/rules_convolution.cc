@@ -4,8 +4,8 @@
 namespace cinch::dryrun::internal {
 namespace {
 
-/// Multiply-adds of a forward pass: every weight meets every output position. `output`: forward's result or its gradient;
-/// transposed: every input position instead.
+/// Multiply-adds of a forward pass: every weight meets every output position. `output`: forward's result or its
+/// gradient; transposed: every input position instead.
 double convolution_flops(const at::Tensor& positions, const at::Tensor& weight) {
   const auto places = static_cast<double>(positions.numel()) / static_cast<double>(positions.size(1));
   return 2.0 * places * static_cast<double>(weight.numel());
@@ -14,11 +14,15 @@ double convolution_flops(const at::Tensor& positions, const at::Tensor& weight) 
 double forward_flops(const OpArguments& arguments) {
   const auto input = arguments.tensor(0), weight = arguments.tensor(1);
   if (arguments[6].toBool()) return convolution_flops(input, weight);  // transposed
-  const auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(), dilation = arguments[5].toIntVector();
+  const auto stride = arguments[3].toIntVector(), padding = arguments[4].toIntVector(),
+             dilation = arguments[5].toIntVector();
   double places = static_cast<double>(input.size(0));
   for (std::int64_t d = 2; d < input.dim(); ++d) {
-    const auto at = [&](const std::vector<std::int64_t>& values) { return values[values.size() == 1 ? 0 : static_cast<std::size_t>(d - 2)]; };
-    places *= static_cast<double>((input.size(d) + 2 * at(padding) - at(dilation) * (weight.size(d) - 1) - 1) / at(stride) + 1);
+    const auto at = [&](const std::vector<std::int64_t>& values) {
+      return values[values.size() == 1 ? 0 : static_cast<std::size_t>(d - 2)];
+    };
+    places *= static_cast<double>(
+        (input.size(d) + 2 * at(padding) - at(dilation) * (weight.size(d) - 1) - 1) / at(stride) + 1);
   }
   return 2.0 * places * static_cast<double>(weight.numel());
 }

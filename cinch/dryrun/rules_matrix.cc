@@ -13,9 +13,7 @@ bool blas_takes(const at::Tensor& m, std::int64_t rows, std::int64_t columns) {
   return (m.stride(0) == 1 && m.stride(1) >= std::max<std::int64_t>(1, rows)) ||
          (m.stride(1) == 1 && m.stride(0) >= std::max<std::int64_t>(1, columns));
 }
-Bytes copy_for_blas(const at::Tensor& m) {
-  return blas_takes(m, m.size(0), m.size(1)) ? Bytes() : bytes_of(m);
-}
+Bytes copy_for_blas(const at::Tensor& m) { return blas_takes(m, m.size(0), m.size(1)) ? Bytes() : bytes_of(m); }
 
 template <std::size_t First>
 std::vector<Bytes> mm_scratch(const OpArguments& arguments) {
@@ -48,10 +46,20 @@ double flops(const OpArguments& arguments) {
 }  // namespace
 
 void add_matrix_rules(RuleTable& table) {
-  table.add_all("mm", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<0>, .scratch = mm_scratch<0>, .flops = flops<0>, .cublas = true});
-  table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision<1>, .scratch = mm_scratch<1>, .flops = flops<1>, .cublas = true});
-  table.add_all("bmm", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual_batch<0>, .flops = flops<0>, .cublas = true});
-  table.add_all("baddbmm baddbmm_", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual_batch<1>, .flops = flops<1>, .cublas = true});
+  table.add_all("mm", {.kind = OpRule::Kind::kShape,
+                       .probe_if = in_half_precision<0>,
+                       .scratch = mm_scratch<0>,
+                       .flops = flops<0>,
+                       .cublas = true});
+  table.add_all("addmm addmm_", {.kind = OpRule::Kind::kShape,
+                                 .probe_if = in_half_precision<1>,
+                                 .scratch = mm_scratch<1>,
+                                 .flops = flops<1>,
+                                 .cublas = true});
+  table.add_all("bmm",
+                {.kind = OpRule::Kind::kShape, .probe_if = is_unusual_batch<0>, .flops = flops<0>, .cublas = true});
+  table.add_all("baddbmm baddbmm_",
+                {.kind = OpRule::Kind::kShape, .probe_if = is_unusual_batch<1>, .flops = flops<1>, .cublas = true});
   table.add_all("dot mv addmv addmv_ addr ger", {.kind = OpRule::Kind::kProbe, .cublas = true});
 }
 }  // namespace cinch::dryrun::internal

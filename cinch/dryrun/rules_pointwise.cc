@@ -79,24 +79,30 @@ std::vector<Bytes> dropout_scratch(const OpArguments& arguments) { return {bytes
 void add_pointwise_rules(RuleTable& table) {
   using Kind = OpRule::Kind;
   table.add_all(
-      "add.Tensor add_.Tensor sub.Tensor sub_.Tensor mul.Tensor mul_.Tensor div_.Tensor minimum maximum eq.Tensor ne.Tensor "
+      "add.Tensor add_.Tensor sub.Tensor sub_.Tensor mul.Tensor mul_.Tensor div_.Tensor minimum maximum eq.Tensor "
+      "ne.Tensor "
       "lt.Tensor le.Tensor gt.Tensor ge.Tensor addcmul addcmul_ addcdiv addcdiv_ pow.Tensor_Tensor bitwise_and.Tensor "
       "bitwise_or.Tensor bitwise_xor.Tensor",
       {.kind = Kind::kShape, .scratch_before = casts});
   table.add_all("div.Tensor exp log log1p sqrt rsqrt reciprocal tanh sigmoid sin cos erf",
                 {.kind = Kind::kShape, .scratch_before = float_casts});
   table.add_all(
-      "neg neg_ exp_ log_ sqrt_ reciprocal_ tanh_ sigmoid_ sign floor ceil round clamp clamp_ clamp_min clamp_min_ clamp_max "
-      "clamp_max_ pow.Tensor_Scalar pow_.Scalar gelu gelu_ gelu_backward silu silu_ silu_backward mish mish_ threshold threshold_ "
-      "threshold_backward tanh_backward sigmoid_backward leaky_relu leaky_relu_ leaky_relu_backward elu elu_ elu_backward "
-      "softplus softplus_backward softshrink softshrink_backward hardshrink hardshrink_backward hardsigmoid hardsigmoid_ "
+      "neg neg_ exp_ log_ sqrt_ reciprocal_ tanh_ sigmoid_ sign floor ceil round clamp clamp_ clamp_min clamp_min_ "
+      "clamp_max "
+      "clamp_max_ pow.Tensor_Scalar pow_.Scalar gelu gelu_ gelu_backward silu silu_ silu_backward mish mish_ threshold "
+      "threshold_ "
+      "threshold_backward tanh_backward sigmoid_backward leaky_relu leaky_relu_ leaky_relu_backward elu elu_ "
+      "elu_backward "
+      "softplus softplus_backward softshrink softshrink_backward hardshrink hardshrink_backward hardsigmoid "
+      "hardsigmoid_ "
       "hardsigmoid_backward glu bitwise_not lerp.Scalar lerp_.Scalar tril triu",
       {.kind = Kind::kShape});
   table.add_all("eq.Scalar ne.Scalar lt.Scalar le.Scalar gt.Scalar ge.Scalar",
                 {.kind = Kind::kShape, .scratch = comparison_scratch});
-  table.add_all("relu relu_ abs hardtanh hardtanh_ mul.Scalar mul_.Scalar div.Scalar div_.Scalar add.Scalar add_.Scalar "
-                "sub.Scalar sub_.Scalar rsub.Scalar native_dropout_backward",
-                {.kind = Kind::kDecompose});
+  table.add_all(
+      "relu relu_ abs hardtanh hardtanh_ mul.Scalar mul_.Scalar div.Scalar div_.Scalar add.Scalar add_.Scalar "
+      "sub.Scalar sub_.Scalar rsub.Scalar native_dropout_backward",
+      {.kind = Kind::kDecompose});
   table.add_all("abs_ hardswish_", {.kind = Kind::kInPlace});
   table.add_all("hardswish", {.kind = Kind::kShape, .shape = unary_shape});
   table.add_all("hardtanh_backward hardswish_backward mish_backward", {.kind = Kind::kShape, .shape = binary_shape});

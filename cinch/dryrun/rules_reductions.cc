@@ -27,12 +27,16 @@ Bytes thread_buffer_of(const OpArguments& arguments, at::ScalarType dtype) {
   const auto dims = arguments[1].isNone() ? std::vector<std::int64_t>() : arguments[1].toIntVector();
   std::int64_t outputs = 1;
   for (std::int64_t d = 0; d < input.dim(); ++d) {
-    const bool reduced = dims.empty() || std::any_of(dims.begin(), dims.end(), [&](std::int64_t dim) { return c10::maybe_wrap_dim(dim, input.dim()) == d; });
+    const bool reduced = dims.empty() || std::any_of(dims.begin(), dims.end(), [&](std::int64_t dim) {
+                           return c10::maybe_wrap_dim(dim, input.dim()) == d;
+                         });
     if (!reduced) outputs *= input.size(d);
   }
   return outputs == 1 ? thread_buffer(input.numel(), arguments.threads(), dtype) : Bytes();
 }
-std::vector<Bytes> sum_scratch(const OpArguments& arguments) { return {thread_buffer_of(arguments, sum_dtype(arguments))}; }
+std::vector<Bytes> sum_scratch(const OpArguments& arguments) {
+  return {thread_buffer_of(arguments, sum_dtype(arguments))};
+}
 std::vector<Bytes> extremum_scratch(const OpArguments& arguments) {
   return {thread_buffer_of(arguments, arguments.tensor(0).scalar_type())};
 }
@@ -58,11 +62,19 @@ bool joins_types(const OpArguments& arguments) {
 
 void add_reduction_rules(RuleTable& table) {
   table.add_all("sum mean logsumexp", {.kind = OpRule::Kind::kDecompose});
-  table.add_all("sum.dim_IntList", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision, .scratch_before = sum_cast, .scratch = sum_scratch});
+  table.add_all("sum.dim_IntList", {.kind = OpRule::Kind::kShape,
+                                    .probe_if = in_half_precision,
+                                    .scratch_before = sum_cast,
+                                    .scratch = sum_scratch});
   table.add_all("cat", {.kind = OpRule::Kind::kShape, .probe_if = joins_types});
-  table.add_all("mean.dim", {.kind = OpRule::Kind::kShape, .probe_if = in_half_precision, .scratch_before = sum_cast, .scratch = mean_scratch});
-  table.add_all("var_mean std std_mean var prod max min linalg_vector_norm norm sort topk scatter scatter_ scatter_add scatter_add_ flip roll",
-                {.kind = OpRule::Kind::kProbe});
+  table.add_all("mean.dim", {.kind = OpRule::Kind::kShape,
+                             .probe_if = in_half_precision,
+                             .scratch_before = sum_cast,
+                             .scratch = mean_scratch});
+  table.add_all(
+      "var_mean std std_mean var prod max min linalg_vector_norm norm sort topk scatter scatter_ scatter_add "
+      "scatter_add_ flip roll",
+      {.kind = OpRule::Kind::kProbe});
   table.add_all("amax amin", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual<0>, .scratch = extremum_scratch});
   table.add_all("argmax argmin gather", {.kind = OpRule::Kind::kShape, .probe_if = is_unusual<0>});
 }

@@ -23,9 +23,11 @@ void add_view_rules(RuleTable& table) {
   table.add_all("copy_", {.kind = OpRule::Kind::kInPlace, .scratch = copy_scratch});
   table.add_all("arange linspace eye", shape);
   // repeat() writes the strides of its result into memory of its own: with fake tensors it would have none.
-  table.add_all("repeat randperm normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor", {.kind = OpRule::Kind::kProbe});
+  table.add_all("repeat randperm normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor",
+                {.kind = OpRule::Kind::kProbe});
   table.add_all(
-      "zeros ones full zeros_like ones_like full_like empty_like new_empty new_zeros new_ones new_full new_empty_strided "
+      "zeros ones full zeros_like ones_like full_like empty_like new_empty new_zeros new_ones new_full "
+      "new_empty_strided "
       "rand randn randint rand_like randn_like randint_like normal scalar_tensor clone _to_copy "
       "stack bernoulli select_backward slice_backward diagonal_backward masked_fill detach_ lift",
       {.kind = OpRule::Kind::kDecompose});

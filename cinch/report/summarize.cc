@@ -146,6 +146,7 @@ std::vector<ActivationGroup> activation_groups(const trace::Trace& trace, const 
     sum.bytes += allocation.bytes;
   }
   std::vector<ActivationGroup> result;
+  result.reserve(groups.size());
   for (auto& [key, group] : groups) result.push_back(std::move(group));
   std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return result;

@@ -92,6 +92,7 @@ Bytes default_cublas_workspace(int compute_capability) {
 std::span<const DeviceSpec> cards() {
   static const std::vector<DeviceSpec> all = [] {
     std::vector<DeviceSpec> specs;
+    specs.reserve(std::size(kRows));
     for (const Row& row : kRows) specs.push_back(spec_of(row));
     return specs;
   }();

@@ -13,7 +13,8 @@ namespace cinch::dryrun::internal {
 
 /// ATen/native/Copy.cpp, copy_transpose_valid(): a 2-d transposed source goes through one 60 × 60 tile.
 inline Bytes tile_of_copy(const at::Tensor& from) {
-  const bool transposes = from.dim() == 2 && from.stride(0) == 1 && from.stride(1) == from.size(0) && from.numel() >= 60 * 60;
+  const bool transposes =
+      from.dim() == 2 && from.stride(0) == 1 && from.stride(1) == from.size(0) && from.numel() >= 60 * 60;
   return transposes ? bytes_of(60 * 60, from.scalar_type()) : Bytes();
 }
 
@@ -54,7 +55,8 @@ inline at::Tensor iterated(std::initializer_list<at::Tensor> inputs, at::ScalarT
 template <std::size_t First, std::size_t Last = First>
 bool is_unusual(const OpArguments& arguments) {
   if (arguments.on_cuda()) return false;
-  const auto format = arguments.tensor(Last).defined() ? arguments.tensor(Last).suggest_memory_format() : at::MemoryFormat::Contiguous;
+  const auto format =
+      arguments.tensor(Last).defined() ? arguments.tensor(Last).suggest_memory_format() : at::MemoryFormat::Contiguous;
   for (std::size_t i = First; i <= Last; ++i) {
     const auto tensor = arguments.tensor(i);
     if (!tensor.defined()) continue;

@@ -12,17 +12,20 @@ namespace F = torch::nn::functional;
 
 template <class Net>
 Row plain(std::string name) {
-  return module_row(std::move(name), [] { return Net(); }, random({60, 80}));
+  return module_row(
+      std::move(name), [] { return Net(); }, random({60, 80}));
 }
 template <class Net, class Options>
 Row with(std::string name, Options options, MakeInput input = random({60, 80})) {
-  return module_row(std::move(name), [options] { return Net(options); }, std::move(input));
+  return module_row(
+      std::move(name), [options] { return Net(options); }, std::move(input));
 }
 
 /// On a copy: a leaf cannot be written in place.
 template <class Function>
 Row in_place(std::string name, Function function) {
-  return function_row(std::move(name), [function](const Inputs& in) { return function(in[0] * 1.0); }, {random({60, 80})});
+  return function_row(std::move(name), [function](const Inputs& in) { return function(in[0] * 1.0); },
+                      {random({60, 80})});
 }
 }  // namespace
 
@@ -49,7 +52,8 @@ void add_activation_rows(Rows& rows) {
   rows.push_back(with<nn::Softmax>("Softmax_transposed", nn::SoftmaxOptions(1), transposed({60, 80})));
   rows.push_back(with<nn::Softmin>("Softmin", nn::SoftminOptions(1)));
   rows.push_back(with<nn::LogSoftmax>("LogSoftmax", nn::LogSoftmaxOptions(1)));
-  rows.push_back(module_row("Softmax2d", [] { return nn::Softmax2d(); }, random({4, 8, 14, 14})));
+  rows.push_back(module_row(
+      "Softmax2d", [] { return nn::Softmax2d(); }, random({4, 8, 14, 14})));
   rows.push_back(plain<nn::Softplus>("Softplus"));
   rows.push_back(plain<nn::Softshrink>("Softshrink"));
   rows.push_back(plain<nn::Softsign>("Softsign"));
@@ -60,11 +64,14 @@ void add_activation_rows(Rows& rows) {
   rows.push_back(plain<nn::Sigmoid>("Sigmoid"));
   rows.push_back(plain<nn::LogSigmoid>("LogSigmoid"));
   rows.push_back(with<nn::Threshold>("Threshold", nn::ThresholdOptions(0.5, 0.1)));
-  const auto of = [&](const char* name, auto function) { rows.push_back(function_row(name, [function](const Inputs& in) { return function(in[0]); }, {random({60, 80})})); };
+  const auto of = [&](const char* name, auto function) {
+    rows.push_back(function_row(name, [function](const Inputs& in) { return function(in[0]); }, {random({60, 80})}));
+  };
   of("hardswish", [](const at::Tensor& x) { return at::hardswish(x); });
   of("hardsigmoid", [](const at::Tensor& x) { return at::hardsigmoid(x); });
   of("gumbel_softmax", [](const at::Tensor& x) { return F::gumbel_softmax(x, F::GumbelSoftmaxFuncOptions().dim(1)); });
-  of("gumbel_softmax_hard", [](const at::Tensor& x) { return F::gumbel_softmax(x, F::GumbelSoftmaxFuncOptions().dim(1).hard(true)); });
+  of("gumbel_softmax_hard",
+     [](const at::Tensor& x) { return F::gumbel_softmax(x, F::GumbelSoftmaxFuncOptions().dim(1).hard(true)); });
   rows.push_back(in_place("ReLU_in_place", [](at::Tensor x) { return x.relu_(); }));
   rows.push_back(in_place("ReLU6_in_place", [](at::Tensor x) { return at::relu6_(x); }));
   rows.push_back(in_place("LeakyReLU_in_place", [](at::Tensor x) { return at::leaky_relu_(x, 0.1); }));
@@ -79,14 +86,25 @@ void add_activation_rows(Rows& rows) {
   rows.push_back(in_place("Tanh_in_place", [](at::Tensor x) { return x.tanh_(); }));
   rows.push_back(in_place("GELU_in_place", [](at::Tensor x) { return at::gelu_(x); }));
   rows.push_back(plain<nn::Dropout>("Dropout"));
-  rows.push_back(module_row("Dropout_evaluating", [] { nn::Dropout net; net->eval(); return net; }, random({60, 80})));
+  rows.push_back(module_row(
+      "Dropout_evaluating",
+      [] {
+        nn::Dropout net;
+        net->eval();
+        return net;
+      },
+      random({60, 80})));
   rows.push_back(with<nn::Dropout>("Dropout_transposed", nn::DropoutOptions(0.3), transposed({60, 80})));
   rows.push_back(with<nn::Dropout>("Dropout_bfloat16", nn::DropoutOptions(0.3), random({80, 80}, at::kBFloat16)));
-  rows.push_back(module_row("Dropout2d", [] { return nn::Dropout2d(); }, random({4, 8, 14, 14})));
-  rows.push_back(module_row("Dropout3d", [] { return nn::Dropout3d(); }, random({2, 4, 10, 10, 10})));
-  rows.push_back(function_row("native_dropout", [](const Inputs& in) { return at::native_dropout(in[0], 0.3, true); }, {random({60, 80})}));
+  rows.push_back(module_row(
+      "Dropout2d", [] { return nn::Dropout2d(); }, random({4, 8, 14, 14})));
+  rows.push_back(module_row(
+      "Dropout3d", [] { return nn::Dropout3d(); }, random({2, 4, 10, 10, 10})));
+  rows.push_back(function_row("native_dropout", [](const Inputs& in) { return at::native_dropout(in[0], 0.3, true); },
+                              {random({60, 80})}));
   rows.push_back(plain<nn::AlphaDropout>("AlphaDropout"));
-  rows.push_back(module_row("FeatureAlphaDropout", [] { return nn::FeatureAlphaDropout(); }, random({4, 8, 14, 14})));
+  rows.push_back(module_row(
+      "FeatureAlphaDropout", [] { return nn::FeatureAlphaDropout(); }, random({4, 8, 14, 14})));
   rows.push_back(in_place("Dropout_in_place", [](at::Tensor x) { return at::dropout_(x, 0.3, true); }));
   rows.push_back(in_place("AlphaDropout_in_place", [](at::Tensor x) { return at::alpha_dropout_(x, 0.3, true); }));
 }

@@ -1,32 +1,57 @@
-// Rows: pointwise functions, reductions, indexing, sorting, joining, views.
+// Rows: pointwise functions, reductions, indexing.
 #include "tests/modules.h"
 
 namespace cinch::tests {
 namespace {
 
-const MakeInput kMatrix = random({60, 80});
-
-template <class Function>
-Row of(std::string name, Function function, MakeInput input = kMatrix) {
-  return function_row(std::move(name), [function](const Inputs& in) { return first_of(function(in[0])); }, {std::move(input)});
-}
-template <class Function>
-Row of_two(std::string name, Function function, MakeInput left = kMatrix, MakeInput right = kMatrix) {
-  return function_row(std::move(name), [function](const Inputs& in) { return first_of(function(in[0], in[1])); }, {std::move(left), std::move(right)});
-}
-
 void add_unary(Rows& rows) {
   using Function = at::Tensor (*)(const at::Tensor&);
-  const std::vector<std::pair<const char*, Function>> functions{
-      {"abs", at::abs}, {"neg", at::neg}, {"exp", at::exp}, {"exp2", at::exp2}, {"expm1", at::expm1}, {"log", at::log},
-      {"log2", at::log2}, {"log10", at::log10}, {"log1p", at::log1p}, {"sqrt", at::sqrt}, {"rsqrt", at::rsqrt},
-      {"square", at::square}, {"reciprocal", at::reciprocal}, {"sin", at::sin}, {"cos", at::cos}, {"tan", at::tan},
-      {"asin", at::asin}, {"acos", at::acos}, {"atan", at::atan}, {"sinh", at::sinh}, {"cosh", at::cosh}, {"tanh", at::tanh},
-      {"asinh", at::asinh}, {"atanh", at::atanh}, {"erf", at::erf}, {"erfc", at::erfc}, {"erfinv", at::erfinv}, {"lgamma", at::lgamma},
-      {"digamma", at::digamma}, {"sigmoid", at::sigmoid}, {"sign", at::sign}, {"floor", at::floor}, {"ceil", at::ceil},
-      {"trunc", at::trunc}, {"frac", at::frac}, {"sinc", at::sinc}, {"i0", at::i0}, {"relu", at::relu}, {"isnan", at::isnan},
-      {"isfinite", at::isfinite}, {"isinf", at::isinf}, {"logical_not", at::logical_not}, {"deg2rad", at::deg2rad}, {"signbit", at::signbit}};
-  for (const auto& [name, function] : functions) rows.push_back(of(name, [f = function](const at::Tensor& x) { return f(x); }));
+  const std::vector<std::pair<const char*, Function>> functions{{"abs", at::abs},
+                                                                {"neg", at::neg},
+                                                                {"exp", at::exp},
+                                                                {"exp2", at::exp2},
+                                                                {"expm1", at::expm1},
+                                                                {"log", at::log},
+                                                                {"log2", at::log2},
+                                                                {"log10", at::log10},
+                                                                {"log1p", at::log1p},
+                                                                {"sqrt", at::sqrt},
+                                                                {"rsqrt", at::rsqrt},
+                                                                {"square", at::square},
+                                                                {"reciprocal", at::reciprocal},
+                                                                {"sin", at::sin},
+                                                                {"cos", at::cos},
+                                                                {"tan", at::tan},
+                                                                {"asin", at::asin},
+                                                                {"acos", at::acos},
+                                                                {"atan", at::atan},
+                                                                {"sinh", at::sinh},
+                                                                {"cosh", at::cosh},
+                                                                {"tanh", at::tanh},
+                                                                {"asinh", at::asinh},
+                                                                {"atanh", at::atanh},
+                                                                {"erf", at::erf},
+                                                                {"erfc", at::erfc},
+                                                                {"erfinv", at::erfinv},
+                                                                {"lgamma", at::lgamma},
+                                                                {"digamma", at::digamma},
+                                                                {"sigmoid", at::sigmoid},
+                                                                {"sign", at::sign},
+                                                                {"floor", at::floor},
+                                                                {"ceil", at::ceil},
+                                                                {"trunc", at::trunc},
+                                                                {"frac", at::frac},
+                                                                {"sinc", at::sinc},
+                                                                {"i0", at::i0},
+                                                                {"relu", at::relu},
+                                                                {"isnan", at::isnan},
+                                                                {"isfinite", at::isfinite},
+                                                                {"isinf", at::isinf},
+                                                                {"logical_not", at::logical_not},
+                                                                {"deg2rad", at::deg2rad},
+                                                                {"signbit", at::signbit}};
+  for (const auto& [name, function] : functions)
+    rows.push_back(of(name, [f = function](const at::Tensor& x) { return f(x); }));
   rows.push_back(of("round", [](const at::Tensor& x) { return at::round(x); }));
   rows.push_back(of("logit", [](const at::Tensor& x) { return at::logit(x, 1e-3); }));
   rows.push_back(of("nan_to_num", [](const at::Tensor& x) { return at::nan_to_num(x); }));
@@ -37,15 +62,30 @@ void add_unary(Rows& rows) {
   rows.push_back(of("clamp_max", [](const at::Tensor& x) { return x.clamp_max(0.2); }));
   rows.push_back(of("tril", [](const at::Tensor& x) { return x.tril(); }));
   rows.push_back(of("triu", [](const at::Tensor& x) { return x.triu(1); }));
-  rows.push_back(of("exp_transposed", [](const at::Tensor& x) { return at::exp(x); }, transposed({60, 80})));
+  rows.push_back(of(
+      "exp_transposed", [](const at::Tensor& x) { return at::exp(x); }, transposed({60, 80})));
   rows.push_back(of("exp_gaps", [](const at::Tensor& x) { return at::exp(x.slice(1, 0, 80, 2)); }));
   rows.push_back(of("exp_expanded", [](const at::Tensor& x) { return at::exp(x.unsqueeze(0).expand({3, 60, 80})); }));
-  rows.push_back(of("sqrt_of_long", [](const at::Tensor& x) { return at::sqrt(x); }, indices({60, 80}, 9)));
+  rows.push_back(of(
+      "sqrt_of_long", [](const at::Tensor& x) { return at::sqrt(x); }, indices({60, 80}, 9)));
   rows.push_back(of("in_place_chain", [](const at::Tensor& input) {
     const at::NoGradGuard no_grad;
     const auto x = input.detach();
     auto y = x * 2;
-    y.exp_().add_(1).log_().mul_(3).sqrt_().neg_().abs_().clamp_(0, 2).clamp_min_(0.1).clamp_max_(1.9).reciprocal_().pow_(2).sub_(1).div_(2);
+    y.exp_()
+        .add_(1)
+        .log_()
+        .mul_(3)
+        .sqrt_()
+        .neg_()
+        .abs_()
+        .clamp_(0, 2)
+        .clamp_min_(0.1)
+        .clamp_max_(1.9)
+        .reciprocal_()
+        .pow_(2)
+        .sub_(1)
+        .div_(2);
     return y.fill_diagonal_(0).zero_().add_(x);
   }));
   rows.push_back(of("out_arguments", [](const at::Tensor& input) {
@@ -71,12 +111,29 @@ void add_unary(Rows& rows) {
 
 void add_binary(Rows& rows) {
   using Function = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
-  const std::vector<std::pair<const char*, Function>> functions{
-      {"mul", at::mul}, {"minimum", at::minimum}, {"maximum", at::maximum}, {"fmin", at::fmin}, {"fmax", at::fmax},
-      {"atan2", at::atan2}, {"hypot", at::hypot}, {"fmod", at::fmod}, {"remainder", at::remainder}, {"logaddexp", at::logaddexp},
-      {"copysign", at::copysign}, {"xlogy", at::xlogy}, {"eq", at::eq}, {"ne", at::ne}, {"lt", at::lt}, {"le", at::le},
-      {"gt", at::gt}, {"ge", at::ge}, {"logical_and", at::logical_and}, {"logical_or", at::logical_or}, {"logical_xor", at::logical_xor}};
-  for (const auto& [name, function] : functions) rows.push_back(of_two(name, [f = function](const at::Tensor& a, const at::Tensor& b) { return f(a, b); }));
+  const std::vector<std::pair<const char*, Function>> functions{{"mul", at::mul},
+                                                                {"minimum", at::minimum},
+                                                                {"maximum", at::maximum},
+                                                                {"fmin", at::fmin},
+                                                                {"fmax", at::fmax},
+                                                                {"atan2", at::atan2},
+                                                                {"hypot", at::hypot},
+                                                                {"fmod", at::fmod},
+                                                                {"remainder", at::remainder},
+                                                                {"logaddexp", at::logaddexp},
+                                                                {"copysign", at::copysign},
+                                                                {"xlogy", at::xlogy},
+                                                                {"eq", at::eq},
+                                                                {"ne", at::ne},
+                                                                {"lt", at::lt},
+                                                                {"le", at::le},
+                                                                {"gt", at::gt},
+                                                                {"ge", at::ge},
+                                                                {"logical_and", at::logical_and},
+                                                                {"logical_or", at::logical_or},
+                                                                {"logical_xor", at::logical_xor}};
+  for (const auto& [name, function] : functions)
+    rows.push_back(of_two(name, [f = function](const at::Tensor& a, const at::Tensor& b) { return f(a, b); }));
   const auto pow = [](const at::Tensor& a, const at::Tensor& b) { return at::pow(a, b); };
   rows.push_back(of_two("pow", pow));
   rows.push_back(of_two("add", [](const at::Tensor& a, const at::Tensor& b) { return at::add(a, b, 2); }));
@@ -86,12 +143,22 @@ void add_binary(Rows& rows) {
   rows.push_back(of_two("lerp", [](const at::Tensor& a, const at::Tensor& b) { return at::lerp(a, b, 0.3); }));
   rows.push_back(of_two("lerp_tensor", [](const at::Tensor& a, const at::Tensor& b) { return at::lerp(a, b, a); }));
   rows.push_back(of_two("addcmul", [](const at::Tensor& a, const at::Tensor& b) { return at::addcmul(a, a, b, 0.3); }));
-  rows.push_back(of_two("addcdiv", [](const at::Tensor& a, const at::Tensor& b) { return at::addcdiv(a, a, b + 1, 0.3); }));
+  rows.push_back(
+      of_two("addcdiv", [](const at::Tensor& a, const at::Tensor& b) { return at::addcdiv(a, a, b + 1, 0.3); }));
   rows.push_back(of_two("where", [](const at::Tensor& a, const at::Tensor& b) { return at::where(a > b, a, b); }));
-  rows.push_back(of_two("where_scalar", [](const at::Tensor& a, const at::Tensor& b) { return at::where(a > b, a, 1.0); }));
-  rows.push_back(of_two("where_types", [](const at::Tensor& a, const at::Tensor& b) { return at::where(a > b, a, b); }, kMatrix, random({60, 80}, at::kDouble)));
-  rows.push_back(of_two("bitwise", [](const at::Tensor& a, const at::Tensor& b) { return (a & b) | (a ^ b) | ~b | at::bitwise_left_shift(a, 1) | at::bitwise_right_shift(a, 2); }, indices({60, 80}, 9), indices({60, 80}, 9)));
-  rows.push_back(of_two("bitwise_bool", [](const at::Tensor& a, const at::Tensor& b) { return ((a > 0.5) & (b > 0.5)) | ~(a > b); }));
+  rows.push_back(
+      of_two("where_scalar", [](const at::Tensor& a, const at::Tensor& b) { return at::where(a > b, a, 1.0); }));
+  rows.push_back(of_two(
+      "where_types", [](const at::Tensor& a, const at::Tensor& b) { return at::where(a > b, a, b); }, kMatrix,
+      random({60, 80}, at::kDouble)));
+  rows.push_back(of_two(
+      "bitwise",
+      [](const at::Tensor& a, const at::Tensor& b) {
+        return (a & b) | (a ^ b) | ~b | at::bitwise_left_shift(a, 1) | at::bitwise_right_shift(a, 2);
+      },
+      indices({60, 80}, 9), indices({60, 80}, 9)));
+  rows.push_back(of_two("bitwise_bool",
+                        [](const at::Tensor& a, const at::Tensor& b) { return ((a > 0.5) & (b > 0.5)) | ~(a > b); }));
   // Broadcasting and types.
   const auto sum_of = [](const at::Tensor& a, const at::Tensor& b) { return a * b + a - b; };
   rows.push_back(of_two("broadcast_row", sum_of, kMatrix, random({80})));
@@ -104,16 +171,24 @@ void add_binary(Rows& rows) {
   rows.push_back(of_two("float_and_double", sum_of, kMatrix, random({60, 80}, at::kDouble)));
   rows.push_back(of_two("float_and_bfloat16", sum_of, kMatrix, random({60, 80}, at::kBFloat16)));
   rows.push_back(of_two("float_and_long", sum_of, kMatrix, indices({60, 80}, 9)));
-  rows.push_back(of_two("long_and_long", [](const at::Tensor& a, const at::Tensor& b) { return a / b; }, indices({60, 80}, 9), indices({60, 80}, 9)));
+  rows.push_back(of_two(
+      "long_and_long", [](const at::Tensor& a, const at::Tensor& b) { return a / b; }, indices({60, 80}, 9),
+      indices({60, 80}, 9)));
   rows.push_back(of_two("bool_times_float", [](const at::Tensor& a, const at::Tensor& b) { return (a > 0.5) * b; }));
-  rows.push_back(of_two("in_place_types", [](const at::Tensor& a, const at::Tensor& b) {
-    auto y = a * 2;
-    y.add_(b).mul_(b).sub_(b).div_(b + 1);
-    return y.addcmul_(a, a, 0.1).addcdiv_(a, a + 1, 0.1).lerp_(a, 0.2);
-  }, kMatrix, random({60, 80}, at::kBFloat16)));
+  rows.push_back(of_two(
+      "in_place_types",
+      [](const at::Tensor& a, const at::Tensor& b) {
+        auto y = a * 2;
+        y.add_(b).mul_(b).sub_(b).div_(b + 1);
+        return y.addcmul_(a, a, 0.1).addcdiv_(a, a + 1, 0.1).lerp_(a, 0.2);
+      },
+      kMatrix, random({60, 80}, at::kBFloat16)));
   rows.push_back(of("scalars", [](const at::Tensor& x) { return 1 - at::rsub((x + 1) * 2 / 3 - 4, 5); }));
-  rows.push_back(of("scalars_of_long", [](const at::Tensor& x) { return (x + 1) * 2.5 - x / 2; }, indices({60, 80}, 9)));
-  rows.push_back(of("comparisons", [](const at::Tensor& x) { return (x == 1).to(at::kFloat) + (x != 1) + (x < 1) + (x <= 1) + (x > 1) + (x >= 1); }));
+  rows.push_back(of(
+      "scalars_of_long", [](const at::Tensor& x) { return (x + 1) * 2.5 - x / 2; }, indices({60, 80}, 9)));
+  rows.push_back(of("comparisons", [](const at::Tensor& x) {
+    return (x == 1).to(at::kFloat) + (x != 1) + (x < 1) + (x <= 1) + (x > 1) + (x >= 1);
+  }));
 }
 
 void add_reductions(Rows& rows) {
@@ -135,7 +210,10 @@ void add_reductions(Rows& rows) {
       {"prod", [](const at::Tensor& x) { return x.prod(); }},
       {"prod_columns", [](const at::Tensor& x) { return x.prod(1); }},
       {"amax", [](const at::Tensor& x) { return x.amax(1); }},
-      {"amin", [](const at::Tensor& x) { return x.amin(std::vector<std::int64_t>{0, 1}); }},
+      {"amin",
+       [](const at::Tensor& x) {
+         return x.amin(std::vector<std::int64_t>{0, 1});
+       }},
       {"aminmax", [](const at::Tensor& x) { return first_of(at::aminmax(x.detach(), 1)); }},
       {"max", [](const at::Tensor& x) { return x.max(); }},
       {"max_columns", [](const at::Tensor& x) { return first_of(x.max(1)); }},
@@ -147,7 +225,10 @@ void add_reductions(Rows& rows) {
       {"kthvalue", [](const at::Tensor& x) { return first_of(x.kthvalue(3, 1)); }},
       {"quantile", [](const at::Tensor& x) { return x.quantile(0.3, 1); }},
       {"logsumexp", [](const at::Tensor& x) { return x.logsumexp(1); }},
-      {"logsumexp_all", [](const at::Tensor& x) { return x.logsumexp(std::vector<std::int64_t>{0, 1}); }},
+      {"logsumexp_all",
+       [](const at::Tensor& x) {
+         return x.logsumexp(std::vector<std::int64_t>{0, 1});
+       }},
       {"norm", [](const at::Tensor& x) { return x.norm(); }},
       {"norm_1_columns", [](const at::Tensor& x) { return x.norm(1, 1); }},
       {"vector_norm", [](const at::Tensor& x) { return at::linalg_vector_norm(x, 3); }},
@@ -172,104 +253,124 @@ void add_reductions(Rows& rows) {
     rows.push_back(of("reduce_" + std::string(name), function));
     rows.push_back(of("reduce_large_transposed_" + std::string(name), function, transposed({200, 220})));
   }
-  rows.push_back(of("reduce_sum_large", [](const at::Tensor& x) { return x.sum() + x.mean() + x.amax() + x.norm() + x.var(); }, random({300, 400})));
-  rows.push_back(of("reduce_sum_bfloat16", [](const at::Tensor& x) { return x.sum() + x.sum(0).mean() + x.mean(1).sum(); }, random({300, 400}, at::kBFloat16)));
-  rows.push_back(of("reduce_sum_half_to_float", [](const at::Tensor& x) { return x.sum(at::kFloat) + x.mean(at::kFloat); }, random({300, 400}, at::kHalf)));
+  rows.push_back(of(
+      "reduce_sum_large", [](const at::Tensor& x) { return x.sum() + x.mean() + x.amax() + x.norm() + x.var(); },
+      random({300, 400})));
+  rows.push_back(of(
+      "reduce_sum_bfloat16", [](const at::Tensor& x) { return x.sum() + x.sum(0).mean() + x.mean(1).sum(); },
+      random({300, 400}, at::kBFloat16)));
+  rows.push_back(of(
+      "reduce_sum_half_to_float", [](const at::Tensor& x) { return x.sum(at::kFloat) + x.mean(at::kFloat); },
+      random({300, 400}, at::kHalf)));
   rows.push_back(of("reduce_sum_of_bools", [](const at::Tensor& x) { return (x > 0.5).sum(1); }));
-  rows.push_back(of("reduce_channels_last", [](const at::Tensor& x) { return x.sum(at::IntArrayRef{2, 3}) + x.mean(at::IntArrayRef{2, 3}) + x.amax({2, 3}); }, channels_last({4, 8, 30, 30})));
-  rows.push_back(of("reduce_bias_gradient", [](const at::Tensor& x) { return at::zeros({4, 8, 30, 30}) + x; }, random({8, 1, 1})));
+  rows.push_back(of(
+      "reduce_channels_last",
+      [](const at::Tensor& x) {
+        return x.sum(at::IntArrayRef{2, 3}) + x.mean(at::IntArrayRef{2, 3}) + x.amax({2, 3});
+      },
+      channels_last({4, 8, 30, 30})));
+  rows.push_back(of(
+      "reduce_bias_gradient",
+      [](const at::Tensor& x) {
+        return at::zeros({4, 8, 30, 30}) + x;
+      },
+      random({8, 1, 1})));
 }
 
 void add_indexing(Rows& rows) {
   const auto index = indices({40}, 60), index2 = indices({50, 80}, 60);
-  rows.push_back(of_two("index_select", [](const at::Tensor& x, const at::Tensor& i) { return x.index_select(0, i); }, kMatrix, index));
-  rows.push_back(of_two("index_select_columns", [](const at::Tensor& x, const at::Tensor& i) { return x.index_select(1, i); }, kMatrix, index));
-  rows.push_back(of_two("index_select_transposed", [](const at::Tensor& x, const at::Tensor& i) { return x.index_select(1, i); }, transposed({70, 60}), index));
-  rows.push_back(of_two("gather", [](const at::Tensor& x, const at::Tensor& i) { return x.gather(0, i); }, kMatrix, index2));
-  rows.push_back(of_two("take", [](const at::Tensor& x, const at::Tensor& i) { return x.take(i); }, kMatrix, index2));
-  rows.push_back(of_two("take_along_dim", [](const at::Tensor& x, const at::Tensor& i) { return x.take_along_dim(i, 0); }, kMatrix, index2));
-  rows.push_back(of_two("scatter", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter(0, i, x.narrow(0, 0, 50)); }, kMatrix, index2));
-  rows.push_back(of_two("scatter_value", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter(0, i, 1.5); }, kMatrix, index2));
-  rows.push_back(of_two("scatter_add", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter_add(0, i, x.narrow(0, 0, 50)); }, kMatrix, index2));
-  rows.push_back(of_two("scatter_reduce", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter_reduce(0, i, x.narrow(0, 0, 50), "amax"); }, kMatrix, index2));
-  rows.push_back(of_two("scatter_in_place", [](const at::Tensor& x, const at::Tensor& i) {
-    auto y = x * 2;
-    return y.scatter_(0, i, x.narrow(0, 0, 50)).scatter_add_(0, i, x.narrow(0, 0, 50));
-  }, kMatrix, index2));
-  rows.push_back(of_two("index", [](const at::Tensor& x, const at::Tensor& i) { return x.index({i}); }, kMatrix, index));
-  rows.push_back(of_two("index_columns", [](const at::Tensor& x, const at::Tensor& i) { return x.index({at::indexing::Slice(), i}); }, kMatrix, index));
-  rows.push_back(of_two("index_pairs", [](const at::Tensor& x, const at::Tensor& i) { return x.index({i, i.unsqueeze(1)}); }, kMatrix, index));
-  rows.push_back(of_two("index_put", [](const at::Tensor& x, const at::Tensor& i) { return x.index_put({i}, x.narrow(0, 0, 40)); }, kMatrix, index));
-  rows.push_back(of_two("index_put_accumulate", [](const at::Tensor& x, const at::Tensor& i) { return x.index_put({i}, x.narrow(0, 0, 40), true); }, kMatrix, index));
-  rows.push_back(of_two("index_put_scalar", [](const at::Tensor& x, const at::Tensor& i) { auto y = x * 2; y.index_put_({i}, 1.5); return y; }, kMatrix, index));
-  rows.push_back(of_two("index_add", [](const at::Tensor& x, const at::Tensor& i) { return x.index_add(0, i, x.narrow(0, 0, 40)); }, kMatrix, index));
-  rows.push_back(of_two("index_copy", [](const at::Tensor& x, const at::Tensor& i) { return x.index_copy(0, i, x.narrow(0, 0, 40)); }, kMatrix, index));
-  rows.push_back(of_two("index_fill", [](const at::Tensor& x, const at::Tensor& i) { return x.index_fill(0, i, 2.0); }, kMatrix, index));
-  rows.push_back(of_two("index_reduce", [](const at::Tensor& x, const at::Tensor& i) { return x.detach().index_reduce(0, i, x.narrow(0, 0, 40).detach(), "mean"); }, kMatrix, index));
+  rows.push_back(of_two(
+      "index_select", [](const at::Tensor& x, const at::Tensor& i) { return x.index_select(0, i); }, kMatrix, index));
+  rows.push_back(of_two(
+      "index_select_columns", [](const at::Tensor& x, const at::Tensor& i) { return x.index_select(1, i); }, kMatrix,
+      index));
+  rows.push_back(of_two(
+      "index_select_transposed", [](const at::Tensor& x, const at::Tensor& i) { return x.index_select(1, i); },
+      transposed({70, 60}), index));
+  rows.push_back(of_two(
+      "gather", [](const at::Tensor& x, const at::Tensor& i) { return x.gather(0, i); }, kMatrix, index2));
+  rows.push_back(of_two(
+      "take", [](const at::Tensor& x, const at::Tensor& i) { return x.take(i); }, kMatrix, index2));
+  rows.push_back(of_two(
+      "take_along_dim", [](const at::Tensor& x, const at::Tensor& i) { return x.take_along_dim(i, 0); }, kMatrix,
+      index2));
+  rows.push_back(of_two(
+      "scatter", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter(0, i, x.narrow(0, 0, 50)); }, kMatrix,
+      index2));
+  rows.push_back(of_two(
+      "scatter_value", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter(0, i, 1.5); }, kMatrix, index2));
+  rows.push_back(of_two(
+      "scatter_add", [](const at::Tensor& x, const at::Tensor& i) { return x.scatter_add(0, i, x.narrow(0, 0, 50)); },
+      kMatrix, index2));
+  rows.push_back(of_two(
+      "scatter_reduce",
+      [](const at::Tensor& x, const at::Tensor& i) { return x.scatter_reduce(0, i, x.narrow(0, 0, 50), "amax"); },
+      kMatrix, index2));
+  rows.push_back(of_two(
+      "scatter_in_place",
+      [](const at::Tensor& x, const at::Tensor& i) {
+        auto y = x * 2;
+        return y.scatter_(0, i, x.narrow(0, 0, 50)).scatter_add_(0, i, x.narrow(0, 0, 50));
+      },
+      kMatrix, index2));
+  rows.push_back(of_two(
+      "index", [](const at::Tensor& x, const at::Tensor& i) { return x.index({i}); }, kMatrix, index));
+  rows.push_back(of_two(
+      "index_columns",
+      [](const at::Tensor& x, const at::Tensor& i) {
+        return x.index({at::indexing::Slice(), i});
+      },
+      kMatrix, index));
+  rows.push_back(of_two(
+      "index_pairs",
+      [](const at::Tensor& x, const at::Tensor& i) {
+        return x.index({i, i.unsqueeze(1)});
+      },
+      kMatrix, index));
+  rows.push_back(of_two(
+      "index_put", [](const at::Tensor& x, const at::Tensor& i) { return x.index_put({i}, x.narrow(0, 0, 40)); },
+      kMatrix, index));
+  rows.push_back(of_two(
+      "index_put_accumulate",
+      [](const at::Tensor& x, const at::Tensor& i) { return x.index_put({i}, x.narrow(0, 0, 40), true); }, kMatrix,
+      index));
+  rows.push_back(of_two(
+      "index_put_scalar",
+      [](const at::Tensor& x, const at::Tensor& i) {
+        auto y = x * 2;
+        y.index_put_({i}, 1.5);
+        return y;
+      },
+      kMatrix, index));
+  rows.push_back(of_two(
+      "index_add", [](const at::Tensor& x, const at::Tensor& i) { return x.index_add(0, i, x.narrow(0, 0, 40)); },
+      kMatrix, index));
+  rows.push_back(of_two(
+      "index_copy", [](const at::Tensor& x, const at::Tensor& i) { return x.index_copy(0, i, x.narrow(0, 0, 40)); },
+      kMatrix, index));
+  rows.push_back(of_two(
+      "index_fill", [](const at::Tensor& x, const at::Tensor& i) { return x.index_fill(0, i, 2.0); }, kMatrix, index));
+  rows.push_back(of_two(
+      "index_reduce",
+      [](const at::Tensor& x, const at::Tensor& i) {
+        return x.detach().index_reduce(0, i, x.narrow(0, 0, 40).detach(), "mean");
+      },
+      kMatrix, index));
   rows.push_back(of("masked_fill", [](const at::Tensor& x) { return x.masked_fill(x > 0.5, -1.0); }));
-  rows.push_back(of("masked_fill_broadcast", [](const at::Tensor& x) { return x.masked_fill(x.detach().select(0, 0) > 0.5, -1.0); }));
-  rows.push_back(of("masked_fill_causal", [](const at::Tensor& x) { return x.masked_fill(at::ones({80, 80}, at::kBool).triu(1), -INFINITY).softmax(-1); }, random({4, 80, 80})));
+  rows.push_back(of("masked_fill_broadcast",
+                    [](const at::Tensor& x) { return x.masked_fill(x.detach().select(0, 0) > 0.5, -1.0); }));
+  rows.push_back(of(
+      "masked_fill_causal",
+      [](const at::Tensor& x) {
+        return x.masked_fill(at::ones({80, 80}, at::kBool).triu(1), -INFINITY).softmax(-1);
+      },
+      random({4, 80, 80})));
   rows.push_back(of("masked_fill_in_place", [](const at::Tensor& x) { return (x * 2).masked_fill_(x > 0.5, -1.0); }));
   rows.push_back(of("masked_scatter", [](const at::Tensor& x) { return x.masked_scatter(x > 0.5, x * 2); }));
   rows.push_back(of("bucketize", [](const at::Tensor& x) { return at::bucketize(x, at::linspace(0, 1, 20)); }));
   rows.push_back(of("searchsorted", [](const at::Tensor& x) { return at::searchsorted(at::linspace(0, 1, 3000), x); }));
-  rows.push_back(of("isin", [](const at::Tensor& x) { return at::isin(x, at::arange(5)); }, indices({60, 80}, 9)));
-}
-
-void add_sorting(Rows& rows) {
-  for (const auto& [name, input] : {std::pair{"", kMatrix}, std::pair{"_transposed", transposed({60, 80})}}) {
-    rows.push_back(of("sort" + std::string(name), [](const at::Tensor& x) { return x.sort(1); }, input));
-    rows.push_back(of("sort_rows_descending" + std::string(name), [](const at::Tensor& x) { return x.sort(0, true); }, input));
-    rows.push_back(of("argsort" + std::string(name), [](const at::Tensor& x) { return x.argsort(std::int64_t{1}, false); }, input));
-    rows.push_back(of("topk" + std::string(name), [](const at::Tensor& x) { return x.topk(40, 1); }, input));
-    rows.push_back(of("msort" + std::string(name), [](const at::Tensor& x) { return x.msort(); }, input));
-  }
-  rows.push_back(of("sort_stable", [](const at::Tensor& x) { return x.sort(true, 1, false); }));
-  rows.push_back(of("sort_vector", [](const at::Tensor& x) { return x.sort(); }, random({5000})));
-}
-
-void add_shapes(Rows& rows) {
-  rows.push_back(of("cat", [](const at::Tensor& x) { return at::cat({x, x * 2, x}, 1); }));
-  rows.push_back(of("cat_transposed", [](const at::Tensor& x) { return at::cat({x, x}, 0); }, transposed({60, 80})));
-  rows.push_back(of("cat_channels_last", [](const at::Tensor& x) { return at::cat({x, x}, 1); }, channels_last({4, 8, 14, 14})));
-  rows.push_back(of("cat_types", [](const at::Tensor& x) { return at::cat({x, x.to(at::kDouble)}, 1); }));
-  rows.push_back(of("stack", [](const at::Tensor& x) { return at::stack({x, x * 2}, 1); }));
-  rows.push_back(of("split", [](const at::Tensor& x) { auto parts = x.split(20, 1); return parts[0] * parts[1] + parts[3]; }));
-  rows.push_back(of("chunk", [](const at::Tensor& x) { auto parts = x.chunk(3, 0); return parts[0] * parts[2]; }));
-  rows.push_back(of("split_sizes", [](const at::Tensor& x) { auto parts = x.split_with_sizes({30, 50}, 1); return parts[0].sum() + parts[1].square().sum(); }));
-  rows.push_back(of("tensor_split", [](const at::Tensor& x) { return x.tensor_split(3, 1)[1] * 2; }));
-  rows.push_back(of("unbind", [](const at::Tensor& x) { auto parts = x.view({3, 20, 80}).unbind(0); return parts[0] * parts[1] * parts[2]; }));
-  rows.push_back(of("roll", [](const at::Tensor& x) { return x.roll({3, 5}, {0, 1}); }));
-  rows.push_back(of("roll_flat", [](const at::Tensor& x) { return x.roll(7); }));
-  rows.push_back(of("flip", [](const at::Tensor& x) { return x.flip({0, 1}); }));
-  rows.push_back(of("rot90", [](const at::Tensor& x) { return x.rot90(); }));
-  rows.push_back(of("repeat", [](const at::Tensor& x) { return x.repeat({2, 3}); }));
-  rows.push_back(of("tile", [](const at::Tensor& x) { return x.tile({2, 1}); }));
-  rows.push_back(of("repeat_interleave", [](const at::Tensor& x) { return x.repeat_interleave(3, 1); }));
-  rows.push_back(of("expand", [](const at::Tensor& x) { return x.unsqueeze(0).expand({4, 60, 80}) * 2; }));
-  rows.push_back(of("permute_contiguous", [](const at::Tensor& x) { return x.permute({2, 0, 1}).contiguous() * 2; }, random({20, 30, 10})));
-  rows.push_back(of("transpose_reshape", [](const at::Tensor& x) { return x.transpose(1, 2).reshape({20, -1}).square(); }, random({20, 30, 10})));
-  rows.push_back(of("view_narrow_select", [](const at::Tensor& x) { return x.view({30, 2, 80}).narrow(0, 3, 20).select(1, 1) * 2; }));
-  rows.push_back(of("movedim_flatten", [](const at::Tensor& x) { return x.movedim(0, 2).flatten(0, 1) * 2; }, random({20, 30, 10})));
-  rows.push_back(of("diagonal", [](const at::Tensor& x) { return x.diagonal() * 2; }));
-  rows.push_back(of("diag_embed", [](const at::Tensor& x) { return at::diag_embed(x); }, random({4, 60})));
-  rows.push_back(of("diag", [](const at::Tensor& x) { return at::diag(x); }, random({80})));
-  rows.push_back(of("unfold_dimension", [](const at::Tensor& x) { return x.unfold(1, 10, 5) * 2; }));
-  rows.push_back(of("as_strided", [](const at::Tensor& x) { return x.as_strided({50, 50}, {80, 1}) * 2; }));
-  rows.push_back(of("slice_steps", [](const at::Tensor& x) { return x.slice(0, 1, 59, 3) * 2; }));
-  rows.push_back(of("select_scatter", [](const at::Tensor& x) { return x.select_scatter(x.select(0, 3) * 2, 0, 5); }));
-  rows.push_back(of("slice_scatter", [](const at::Tensor& x) { return x.slice_scatter(x.narrow(0, 0, 20) * 2, 0, 10, 30); }));
-  rows.push_back(of("write_into_slice", [](const at::Tensor& x) { auto y = at::zeros({120, 80}); y.narrow(0, 0, 60).copy_(x); y.narrow(0, 60, 60).add_(x); return y; }));
-  rows.push_back(of("clone_formats", [](const at::Tensor& x) { return x.clone(at::MemoryFormat::ChannelsLast) + x.contiguous(at::MemoryFormat::ChannelsLast).clone() + x; }, random({4, 8, 14, 14})));
-  rows.push_back(of("detach_and_lift", [](const at::Tensor& x) { return (x + at::lift(x * 3).detach_() + at::lift_fresh(x.detach())).t_().t_(); }));
-  rows.push_back(of("detach_and_copy", [](const at::Tensor& x) { auto y = at::empty_like(x); y.copy_(x); return y + x.detach().clone(); }));
-  rows.push_back(of("copy_transposed", [](const at::Tensor& x) { auto y = at::empty({80, 60}); y.copy_(x.t()); return y; }));
-  rows.push_back(of("resize_as", [](const at::Tensor& x) { const auto y = at::empty({80, 60}).resize_({60, 80}).zero_(); return x + y; }));
-  rows.push_back(of("meshgrid", [](const at::Tensor& x) { auto grids = at::meshgrid({x, x}, "ij"); return grids[0] * grids[1]; }, random({60})));
-  rows.push_back(of("cartesian", [](const at::Tensor& x) { return at::cartesian_prod({x, x}); }, random({60})));
-  rows.push_back(of("cdist", [](const at::Tensor& x) { return at::cdist(x, x * 2); }));
-  rows.push_back(of("cdist_1", [](const at::Tensor& x) { return at::cdist(x, x * 2, 1.0); }));
-  rows.push_back(of("pdist", [](const at::Tensor& x) { return at::pdist(x); }, random({80, 20})));
+  rows.push_back(of(
+      "isin", [](const at::Tensor& x) { return at::isin(x, at::arange(5)); }, indices({60, 80}, 9)));
 }
 }  // namespace
 
@@ -278,7 +379,5 @@ void add_function_rows(Rows& rows) {
   add_binary(rows);
   add_reductions(rows);
   add_indexing(rows);
-  add_sorting(rows);
-  add_shapes(rows);
 }
 }  // namespace cinch::tests

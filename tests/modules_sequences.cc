@@ -14,7 +14,8 @@ namespace nn = torch::nn;
 
 template <class Net, class Options>
 Row layer(std::string name, Options options, MakeInput input) {
-  return module_row(std::move(name), [options] { return Net(options); }, std::move(input));
+  return module_row(
+      std::move(name), [options] { return Net(options); }, std::move(input));
 }
 
 /// A network of several inputs: its batch is made by `forward`.
@@ -32,13 +33,24 @@ void add_recurrent_kind(Rows& rows, const std::string& kind) {
   const auto options = [] { return Options(40, 48); };
   rows.push_back(layer<Net>(kind, options(), x));
   rows.push_back(layer<Net>(kind + "_layers_bidirectional", options().num_layers(2).bidirectional(true), x));
-  rows.push_back(layer<Net>(kind + "_dropout_batch_first_no_bias", options().num_layers(2).dropout(0.2).batch_first(true).bias(false), x));
-  rows.push_back(module_row(kind + "_evaluating", [=] { Net net(options()); net->eval(); return net; }, x));
-  rows.push_back(network(kind + "_packed", [=] { return Net(options()); }, [](Net& net) {
-    const auto packed = nn::utils::rnn::pack_padded_sequence(at::rand({30, 8, 40}), at::tensor({30, 28, 25, 20, 20, 12, 9, 4}, at::kLong));
-    const auto [output, state] = net->forward_with_packed_input(packed);
-    return std::get<0>(nn::utils::rnn::pad_packed_sequence(output));
-  }));
+  rows.push_back(layer<Net>(kind + "_dropout_batch_first_no_bias",
+                            options().num_layers(2).dropout(0.2).batch_first(true).bias(false), x));
+  rows.push_back(module_row(
+      kind + "_evaluating",
+      [=] {
+        Net net(options());
+        net->eval();
+        return net;
+      },
+      x));
+  rows.push_back(network(
+      kind + "_packed", [=] { return Net(options()); },
+      [](Net& net) {
+        const auto packed = nn::utils::rnn::pack_padded_sequence(at::rand({30, 8, 40}),
+                                                                 at::tensor({30, 28, 25, 20, 20, 12, 9, 4}, at::kLong));
+        const auto [output, state] = net->forward_with_packed_input(packed);
+        return std::get<0>(nn::utils::rnn::pad_packed_sequence(output));
+      }));
 }
 
 void add_recurrent(Rows& rows) {
@@ -53,12 +65,16 @@ void add_recurrent(Rows& rows) {
   rows.push_back(layer<nn::GRUCell>("GRUCell", nn::GRUCellOptions(40, 48), random({64, 40})));
 }
 
-Row attention(std::string name, bool causal, bool masked, double dropout, std::int64_t key_heads, at::ScalarType dtype = at::kFloat) {
+Row attention(std::string name, bool causal, bool masked, double dropout, std::int64_t key_heads,
+              at::ScalarType dtype = at::kFloat) {
   const auto make = [=](std::int64_t heads) { return random({2, heads, 50, 16}, dtype); };
-  return function_row(std::move(name), [=](const Inputs& in) {
-    const auto mask = masked ? std::optional<at::Tensor>(at::zeros({50, 50}, dtype)) : std::nullopt;
-    return at::scaled_dot_product_attention(in[0], in[1], in[2], mask, dropout, causal, std::nullopt, key_heads != 4);
-  }, {make(4), make(key_heads), make(key_heads)});
+  return function_row(std::move(name),
+                      [=](const Inputs& in) {
+                        const auto mask = masked ? std::optional<at::Tensor>(at::zeros({50, 50}, dtype)) : std::nullopt;
+                        return at::scaled_dot_product_attention(in[0], in[1], in[2], mask, dropout, causal,
+                                                                std::nullopt, key_heads != 4);
+                      },
+                      {make(4), make(key_heads), make(key_heads)});
 }
 
 void add_attention(Rows& rows) {
@@ -70,9 +86,12 @@ void add_attention(Rows& rows) {
   rows.push_back(attention("attention_grouped", true, false, 0, 2));
   rows.push_back(attention("attention_bfloat16", true, false, 0, 4, at::kBFloat16));
   rows.push_back(attention("attention_double", false, false, 0, 4, at::kDouble));
-  rows.push_back(function_row("attention_bool_mask", [](const Inputs& in) {
-    return at::scaled_dot_product_attention(in[0], in[1], in[2], at::ones({120, 120}, at::kBool));
-  }, {random({2, 4, 120, 16}), random({2, 4, 120, 16}), random({2, 4, 120, 16})}));
+  rows.push_back(
+      function_row("attention_bool_mask",
+                   [](const Inputs& in) {
+                     return at::scaled_dot_product_attention(in[0], in[1], in[2], at::ones({120, 120}, at::kBool));
+                   },
+                   {random({2, 4, 120, 16}), random({2, 4, 120, 16}), random({2, 4, 120, 16})}));
   const auto multihead = [] { return nn::MultiheadAttention(nn::MultiheadAttentionOptions(64, 4).dropout(0.1)); };
   rows.push_back(network("MultiheadAttention", multihead, [](auto& net) {
     const auto x = at::rand({30, 4, 64}).requires_grad_();
@@ -82,20 +101,42 @@ void add_attention(Rows& rows) {
     const auto x = at::rand({30, 4, 64}), y = at::rand({40, 4, 64});
     return std::get<0>(net->forward(x, y, y, at::zeros({4, 40}, at::kBool), true, at::zeros({30, 40})));
   }));
-  rows.push_back(network("MultiheadAttention_other_sizes", [] { return nn::MultiheadAttention(nn::MultiheadAttentionOptions(64, 4).kdim(48).vdim(48).add_bias_kv(true).add_zero_attn(true)); },
-                         [](auto& net) { return std::get<0>(net->forward(at::rand({30, 4, 64}), at::rand({40, 4, 48}), at::rand({40, 4, 48}))); }));
+  rows.push_back(network(
+      "MultiheadAttention_other_sizes",
+      [] {
+        return nn::MultiheadAttention(
+            nn::MultiheadAttentionOptions(64, 4).kdim(48).vdim(48).add_bias_kv(true).add_zero_attn(true));
+      },
+      [](auto& net) {
+        return std::get<0>(net->forward(at::rand({30, 4, 64}), at::rand({40, 4, 48}), at::rand({40, 4, 48})));
+      }));
 }
 
 void add_transformers(Rows& rows) {
-  const auto encoder = [] { return nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(64, 4).dim_feedforward(128)); };
-  const auto decoder = [] { return nn::TransformerDecoderLayer(nn::TransformerDecoderLayerOptions(64, 4).dim_feedforward(128).activation(torch::kGELU)); };
+  const auto encoder = [] {
+    return nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(64, 4).dim_feedforward(128));
+  };
+  const auto decoder = [] {
+    return nn::TransformerDecoderLayer(
+        nn::TransformerDecoderLayerOptions(64, 4).dim_feedforward(128).activation(torch::kGELU));
+  };
   rows.push_back(module_row("TransformerEncoderLayer", encoder, random({30, 4, 64})));
-  rows.push_back(module_row("TransformerEncoder", [=] { return nn::TransformerEncoder(nn::TransformerEncoderOptions(encoder(), 2)); }, random({30, 4, 64})));
-  rows.push_back(network("TransformerDecoderLayer", decoder, [](auto& net) { return net->forward(at::rand({30, 4, 64}), at::rand({40, 4, 64})); }));
-  rows.push_back(network("TransformerDecoder", [=] { return nn::TransformerDecoder(nn::TransformerDecoderOptions(decoder(), 2)); },
-                         [](auto& net) { return net->forward(at::rand({30, 4, 64}), at::rand({40, 4, 64})); }));
-  rows.push_back(network("Transformer", [] { return nn::Transformer(nn::TransformerOptions(64, 4, 1, 1).dim_feedforward(128)); },
-                         [](auto& net) { return net->forward(at::rand({30, 4, 64}), at::rand({20, 4, 64})); }));
+  rows.push_back(module_row(
+      "TransformerEncoder", [=] { return nn::TransformerEncoder(nn::TransformerEncoderOptions(encoder(), 2)); },
+      random({30, 4, 64})));
+  rows.push_back(network("TransformerDecoderLayer", decoder, [](auto& net) {
+    return net->forward(at::rand({30, 4, 64}), at::rand({40, 4, 64}));
+  }));
+  rows.push_back(network(
+      "TransformerDecoder", [=] { return nn::TransformerDecoder(nn::TransformerDecoderOptions(decoder(), 2)); },
+      [](auto& net) {
+        return net->forward(at::rand({30, 4, 64}), at::rand({40, 4, 64}));
+      }));
+  rows.push_back(network(
+      "Transformer", [] { return nn::Transformer(nn::TransformerOptions(64, 4, 1, 1).dim_feedforward(128)); },
+      [](auto& net) {
+        return net->forward(at::rand({30, 4, 64}), at::rand({20, 4, 64}));
+      }));
 }
 }  // namespace
 

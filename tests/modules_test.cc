@@ -1,12 +1,12 @@
 // Every family of modules and functions, two training steps each, dry and real: equal to the byte.
 #include "tests/modules.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
-#include <ATen/Parallel.h>
-#include <ATen/record_function.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -32,6 +32,7 @@ const Rows& table() {
     add_loss_rows(*all);
     add_sequence_rows(*all);
     add_function_rows(*all);
+    add_shape_rows(*all);
     add_numeric_rows(*all);
     return all;
   }();
@@ -57,12 +58,15 @@ Step make_optimizer(Optimizer kind, const std::vector<at::Tensor>& parameters) {
     optim::ParameterGroup group;
     group.learning_rate = 1e-3;
     for (std::size_t i = 0; i < parameters.size(); ++i) group.parameters.push_back({std::to_string(i), parameters[i]});
-    std::shared_ptr<optim::Optimizer> optimizer = kind == Optimizer::kSgd ? optim::sgd({group}, {.momentum = 0.9}) : optim::adamw({group});
+    std::shared_ptr<optim::Optimizer> optimizer =
+        kind == Optimizer::kSgd ? optim::sgd({group}, {.momentum = 0.9}) : optim::adamw({group});
     return {[optimizer] { optimizer->step({.max_grad_norm = 1.0}); }, nullptr, optimizer};
   }
   std::shared_ptr<torch::optim::Optimizer> optimizer;
-  if (kind == Optimizer::kTorchAdamW || kind == Optimizer::kAdamW) optimizer = std::make_shared<torch::optim::AdamW>(parameters);
-  else optimizer = std::make_shared<torch::optim::SGD>(parameters, torch::optim::SGDOptions(1e-3).momentum(0.9));
+  if (kind == Optimizer::kTorchAdamW || kind == Optimizer::kAdamW)
+    optimizer = std::make_shared<torch::optim::AdamW>(parameters);
+  else
+    optimizer = std::make_shared<torch::optim::SGD>(parameters, torch::optim::SGDOptions(1e-3).momentum(0.9));
   return {[optimizer] { optimizer->step(); }, optimizer, nullptr};
 }
 
@@ -110,7 +114,9 @@ class Modules : public ::testing::TestWithParam<std::tuple<std::size_t, int>> {
  protected:
   void SetUp() override { at::set_num_threads(std::get<1>(GetParam())); }
   const Row& row() const { return table()[std::get<0>(GetParam())]; }
-  Optimizer optimizer() const { return static_cast<Optimizer>((std::get<0>(GetParam()) + static_cast<std::size_t>(std::get<1>(GetParam()))) % 4); }
+  Optimizer optimizer() const {
+    return static_cast<Optimizer>((std::get<0>(GetParam()) + static_cast<std::size_t>(std::get<1>(GetParam()))) % 4);
+  }
 };
 
 /// The rows whose peak no prediction can name (docs/dry-run.md); what lives after each phase is exact there too.
@@ -120,7 +126,8 @@ enum class Peak : std::uint8_t {
   kByThreads,  ///< Threads take a little each while they work, together or one after the other.
 };
 Peak peak_of(const std::string& row, int threads) {
-  if (row == "matrix_exp" || (row.starts_with("reduce_") && row.find("prod") != std::string::npos)) return Peak::kAtMost;
+  if (row == "matrix_exp" || (row.starts_with("reduce_") && row.find("prod") != std::string::npos))
+    return Peak::kAtMost;
   if (row.starts_with("attention") && threads > 1) return Peak::kByThreads;
   return Peak::kExact;
 }
@@ -130,8 +137,10 @@ TEST_P(Modules, PredictedEqualsMeasured) {
   const auto left = trace::Timeline(predicted).peak().bytes, right = trace::Timeline(recorded).peak().bytes;
   if (const auto kind = peak_of(row().name, std::get<1>(GetParam())); kind != Peak::kExact) {
     EXPECT_EQ(trace::phase_ends(predicted), trace::phase_ends(recorded));
-    if (kind == Peak::kAtMost) EXPECT_GE(left, right);
-    else EXPECT_LE(std::abs(left.count() - right.count()), 2 * (16384 + 256)) << left.count() << " and " << right.count();
+    if (kind == Peak::kAtMost)
+      EXPECT_GE(left, right);
+    else
+      EXPECT_LE(std::abs(left.count() - right.count()), 2 * (16384 + 256)) << left.count() << " and " << right.count();
     return;
   }
   const auto fault = trace::compare_phase_ends(predicted, recorded);
@@ -148,9 +157,11 @@ TEST_P(Modules, RulesDescribeTheirKernels) {
   EXPECT_THAT(dryrun::internal::CheckRules::faults(), ::testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Modules, ::testing::Combine(::testing::Range(std::size_t{0}, table().size()), ::testing::Values(1, 2)),
+INSTANTIATE_TEST_SUITE_P(Table, Modules,
+                         ::testing::Combine(::testing::Range(std::size_t{0}, table().size()), ::testing::Values(1, 2)),
                          [](const auto& info) {
-                           return table()[std::get<0>(info.param)].name + "_Threads" + std::to_string(std::get<1>(info.param));
+                           return table()[std::get<0>(info.param)].name + "_Threads" +
+                                  std::to_string(std::get<1>(info.param));
                          });
 
 // ---- every rule -----------------------------------------------------------------------------------------------------
@@ -158,7 +169,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Modules, ::testing::Combine(::testing::Range(std
 /// Collects the ops that are dispatched while it lives.
 class MetOps {
  public:
-  MetOps() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&MetOps::note).scopes({at::RecordScope::FUNCTION}))) {}
+  MetOps()
+      : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&MetOps::note).scopes({at::RecordScope::FUNCTION}))) {}
   ~MetOps() { at::removeCallback(handle_); }
   static bool has(const std::string& rule) { return names().contains(rule); }
 

@@ -1,9 +1,13 @@
 // Dry runs on a claimed CUDA device. No card is here: what is right follows from arithmetic and from recorded runs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
 #include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "cinch/device/device_spec.h"
 #include "cinch/dryrun/dry_run.h"
@@ -97,6 +101,55 @@ TEST(ClaimedCuda, AttentionRunsTheKernelThatTheCardHas) {
   EXPECT_EQ(attention_of(80, at::kDouble, 64), "math");
 }
 
+struct Convolution {
+  std::vector<std::int64_t> input, weight;
+  std::int64_t stride = 1, padding = 0, dilation = 1, output_padding = 0, groups = 1;
+  bool transposed = false, channels_last = false;
+};
+
+/// Layouts of an output and its gradients.
+std::string layouts_of(const Convolution& of, at::Device device) {
+  const auto dims = static_cast<std::size_t>(of.input.size() - 2);
+  const auto all = [&](std::int64_t value) { return std::vector<std::int64_t>(dims, value); };
+  auto input = at::empty(of.input, device).fill_(0.5).requires_grad_();
+  if (of.channels_last) input = input.detach().contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  const auto weight = at::empty(of.weight, device).fill_(0.5).requires_grad_();
+  const auto bias =
+      at::empty({of.transposed ? of.weight[1] * of.groups : of.weight[0]}, device).fill_(0.5).requires_grad_();
+  const auto output = at::convolution(input, weight, bias, all(of.stride), all(of.padding), all(of.dilation),
+                                      of.transposed, all(of.output_padding), of.groups);
+  output.sum().backward();
+  std::ostringstream text;
+  for (const auto& tensor : {output, input.grad(), weight.grad(), bias.grad()})
+    text << tensor.sizes() << tensor.strides() << ' ';
+  return text.str();
+}
+
+/// No CPU kernel is asked for a card, so the rule's function must say what the kernels do.
+TEST(ClaimedCuda, ConvolutionsLieAsTheCpuKernelsLayThem) {
+  const std::vector<Convolution> cases{
+      {.input = {2, 6, 20}, .weight = {8, 6, 3}, .padding = 1},
+      {.input = {2, 6, 17, 19}, .weight = {8, 3, 3, 5}, .stride = 2, .padding = 1, .dilation = 2, .groups = 2},
+      {.input = {2, 6, 17, 19}, .weight = {8, 6, 3, 3}, .padding = 1, .channels_last = true},
+      {.input = {2, 6, 9, 8, 7}, .weight = {4, 6, 3, 3, 3}, .stride = 2, .padding = 1},
+      {.input = {2, 6, 17, 19},
+       .weight = {6, 4, 3, 3},
+       .stride = 2,
+       .padding = 1,
+       .output_padding = 1,
+       .groups = 2,
+       .transposed = true},
+      {.input = {2, 6, 20}, .weight = {6, 4, 4}, .stride = 2, .padding = 1, .transposed = true},
+  };
+  for (const auto& of : cases) {
+    const std::string real = layouts_of(of, at::kCPU);
+    trace::Trace trace;
+    const dryrun::DryRun dry(trace, card(80));
+    EXPECT_EQ(layouts_of(of, at::kCUDA), real);
+    EXPECT_THAT(dry.by_shape_alone(), ::testing::IsEmpty()) << "nothing is missing on a card";
+  }
+}
+
 TEST(ClaimedCuda, AJobOfEachModel) {
   for (const auto kind : {ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp}) {
     const auto job = small_job(kind, 8);
@@ -111,6 +164,25 @@ TEST(ClaimedCuda, AJobOfEachModel) {
     EXPECT_EQ(cuda.sum(), right.peak().bytes);
     EXPECT_TRUE(ops_of(there).contains("aten::_fused_adamw_"));
   }
+}
+
+/// Under autocast each weight that a product reads is cast once, and kept: two bytes a number, under the weight's name.
+TEST(ClaimedCuda, CastsOfWeightsBearTheirNames) {
+  auto job = small_job(ModelKind::kGpt, 8);
+  job.train.precision = job::Precision::kBf16;
+  const auto trace = train::simulator(job, card(80))({});
+  std::map<std::string, Bytes> weights, copies;
+  for (const auto& allocation : trace.allocations()) {
+    const std::string name(trace.name(allocation.name));
+    if (name.empty() || allocation.phase == trace::Phase::kEvaluation || allocation.step > 1) continue;
+    if (allocation.category == trace::Category::kParameter) weights[name] = allocation.bytes;
+    if (!allocation.labelled) copies[name] += allocation.bytes;
+  }
+  for (const char* name : {"layers.0.attention.qkv.weight", "layers.2.mlp.proj.weight", "layers.1.mlp.fc.weight"}) {
+    ASSERT_GT(weights[name], Bytes()) << name;
+    EXPECT_EQ(copies[name] + copies[name], weights[name]) << name;
+  }
+  EXPECT_FALSE(copies.contains("layers.0.norm1.weight")) << "layer norm stays in float32";
 }
 
 TEST(ClaimedCuda, CheckpointingRecomputesInBackward) {

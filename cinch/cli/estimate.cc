@@ -129,9 +129,9 @@ Run add_estimate(CLI::App& program) {
   return [options](Stage& stage) {
     const Request request = read(*options);
     const Stopwatch watch;
-    const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
-    report::Estimate estimate = estimate_under(request, {}, problem.modules);
-    estimate.suggestions = suggestions(request, problem, estimate);
+    const train::Plain plain = train::plain_run(request.job, request.device, request.limit());
+    report::Estimate estimate = estimate_of(request, plain.trace, plain.problem.modules);
+    estimate.suggestions = suggestions(request, plain.problem, estimate);
     estimate.elapsed_seconds = watch.seconds();
     stage = Stage::kWorking;
     present(*options, estimate);

@@ -9,6 +9,28 @@
 #include "cinch/train/train.h"
 
 namespace cinch::cli {
+namespace {
+/// Of the scores that the model gives for each token or sample; 0 where it has no such.
+std::int64_t classes(const job::Job& job) {
+  return std::visit(
+      [](const auto& model) -> std::int64_t {
+        if constexpr (requires { model.vocab_size; }) return model.vocab_size;
+        return 0;
+      },
+      job.model);
+}
+
+/// Numbers, not bytes; a tied one is one allocation.
+std::int64_t parameters_in(const trace::Trace& trace) {
+  std::int64_t count = 0;
+  for (const trace::Allocation& allocation : trace.allocations()) {
+    if (allocation.category != trace::Category::kParameter) continue;
+    const DType dtype = allocation.tensor ? allocation.tensor->dtype : DType::kFloat32;
+    count += allocation.bytes.count() / element_size(dtype).count();
+  }
+  return count;
+}
+}  // namespace
 
 report::Planned solve(const Request& request, Progress& progress) {
   const Stopwatch watch;
@@ -43,32 +65,8 @@ report::Planned solve(const Request& request, Progress& progress) {
   return planned;
 }
 
-namespace {
-/// Of the scores that the model gives for each token or sample; 0 where it has no such.
-std::int64_t classes(const job::Job& job) {
-  return std::visit(
-      [](const auto& model) -> std::int64_t {
-        if constexpr (requires { model.vocab_size; }) return model.vocab_size;
-        return 0;
-      },
-      job.model);
-}
-
-/// Numbers, not bytes; a tied one is one allocation.
-std::int64_t parameters_in(const trace::Trace& trace) {
-  std::int64_t count = 0;
-  for (const trace::Allocation& allocation : trace.allocations()) {
-    if (allocation.category != trace::Category::kParameter) continue;
-    const DType dtype = allocation.tensor ? allocation.tensor->dtype : DType::kFloat32;
-    count += allocation.bytes.count() / element_size(dtype).count();
-  }
-  return count;
-}
-}  // namespace
-
-report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
-                                const std::vector<std::string>& modules) {
-  const Stopwatch watch;
+report::Estimate estimate_of(const Request& request, const trace::Trace& trace,
+                             const std::vector<std::string>& modules) {
   report::Estimate estimate;
   estimate.environment = request.environment;
   estimate.job = request.path;
@@ -76,7 +74,6 @@ report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
   estimate.budget = request.limit();
   estimate.budget_given = request.budget.has_value();
   estimate.capacity = request.device.memory;
-  const trace::Trace trace = train::simulator(request.job, request.device)(plan);
   estimate.parameters = parameters_in(trace);
   estimate.ops = trace.ops().size();
   estimate.peak = report::summarize_peak(trace, kTensors);
@@ -90,7 +87,6 @@ report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
     estimate.groups = report::activation_groups(trace, modules, classes(request.job));
   }
   estimate.fits = !estimate.runs_out && estimate.peak.needed() <= estimate.budget;
-  estimate.elapsed_seconds = watch.seconds();
   return estimate;
 }
 }  // namespace cinch::cli

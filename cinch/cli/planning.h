@@ -16,10 +16,10 @@ inline constexpr std::size_t kTensors = 1000;
 /// Calibrates, solves, and dry-runs the answer once more for its peak.
 report::Planned solve(const Request& request, Progress& progress);
 
-/// What training needs under `plan`. Suggestions are left empty. `modules`: those whose activations are counted
-/// together.
-report::Estimate estimate_under(const Request& request, const plan::Plan& plan,
-                                const std::vector<std::string>& modules = {});
+/// What training needs, from its dry run. Suggestions and time are left empty. `modules`: those whose activations are
+/// counted together.
+report::Estimate estimate_of(const Request& request, const trace::Trace& trace,
+                             const std::vector<std::string>& modules = {});
 
 /// Seconds since it was made.
 class Stopwatch {

@@ -77,7 +77,9 @@ ExitCode run(const TrainOptions& options, Stage& stage) {
   plan::Plan plan;
   if (const auto file = plan_file(options, request.job)) {
     plan = read_plan(*file, problem);
-    const report::Estimate estimate = estimate_under(request, plan);
+    const Stopwatch watch;
+    report::Estimate estimate = estimate_of(request, train::simulator(request.job, request.device)(plan));
+    estimate.elapsed_seconds = watch.seconds();
     if (request.budget && !estimate.fits) {
       present(options, estimate);
       return kDoesNotFit;

@@ -113,6 +113,11 @@ std::vector<trace::AllocationId> DryRun::existing() const {
   return ids;
 }
 
+std::vector<std::string> DryRun::bounded() const { return {state_->bounded.begin(), state_->bounded.end()}; }
+std::vector<std::string> DryRun::by_shape_alone() const {
+  return {state_->by_shape_alone.begin(), state_->by_shape_alone.end()};
+}
+
 Bytes fake_bytes_alive() noexcept { return internal::fake_bytes_alive(); }
 
 bool is_fake(const at::Tensor& tensor) noexcept {

@@ -50,7 +50,7 @@ class OpArguments {
 struct OpRule {
   enum class Kind : std::uint8_t { kDecompose, kInPlace, kShape, kProbe } kind = Kind::kProbe;
   /// kShape: the outputs as tensors on the Meta device, made by empty_meta(); undefined ones allowed. Empty: the C++ Meta
-  /// kernel.
+  /// kernel. Of kProbe: for cards, and for calls too large to probe.
   std::function<std::vector<at::Tensor>(const OpArguments&)> shape = {};
   /// Of kShape: calls that are probed all the same, unless they are too large for that. Empty: none.
   std::function<bool(const OpArguments&)> probe_if = {};

@@ -10,19 +10,13 @@
 namespace cinch::dryrun::internal {
 namespace {
 
-/// Two products a pair of query and key; a causal mask leaves half of the pairs out.
-double products_flops(const at::Tensor& query, const at::Tensor& key, bool causal) {
-  const double pairs = static_cast<double>(query.numel()) * static_cast<double>(key.size(-2));
-  return 4.0 * pairs * (causal ? 0.5 : 1.0);
-}
-
 double forward_flops(const OpArguments& arguments) {
-  return products_flops(arguments.tensor(0), arguments.tensor(1), arguments[4].toBool());
+  return attention_flops(arguments.tensor(0), arguments.tensor(1), arguments[4].toBool());
 }
 
 /// Five products where forward has two: the scores again, and the gradients of scores, query, key and value.
 double backward_flops(const OpArguments& arguments) {
-  return 2.5 * products_flops(arguments.tensor(1), arguments.tensor(2), arguments[7].toBool());
+  return 2.5 * attention_flops(arguments.tensor(1), arguments.tensor(2), arguments[7].toBool());
 }
 
 /// [batch, heads, length, last]; lies in memory as [batch, length, heads, last], as the CPU's fused kernel makes it.
@@ -74,20 +68,18 @@ bool packs(const at::Tensor& query, const at::Tensor& key, bool causal, const Bl
   return ratio >= (causal ? 54 : 40);
 }
 
-std::int64_t rounded_up(std::int64_t number, std::int64_t to) { return (number + to - 1) / to * to; }
-
 /// Per thread: scores, their maxima and sums, a block of the output; in half precision the scores once more.
 std::vector<Bytes> flash_scratch(const OpArguments& arguments) {
   const auto query = arguments.tensor(0), key = arguments.tensor(1);
   const auto blocks = blocks_of(query, key);
   const bool packed = packs(query, key, arguments[4].toBool(), blocks, arguments.threads());
-  const auto keys = packed ? rounded_up(blocks.key, 64) : blocks.key;
+  const auto keys = packed ? round_up(blocks.key, 64) : blocks.key;
   const auto dtype = query.scalar_type();
   std::vector<Bytes> scratch{
       bytes_of(arguments.threads() * (blocks.query * keys + 2 * blocks.query + blocks.query * query.size(3)),
                at::toOpMathType(dtype))};
   if (at::isReducedFloatingType(dtype))
-    scratch.push_back(bytes_of(arguments.threads() * blocks.query * (packed ? rounded_up(blocks.key, 2) : blocks.key), dtype));
+    scratch.push_back(bytes_of(arguments.threads() * blocks.query * (packed ? round_up(blocks.key, 2) : blocks.key), dtype));
   return scratch;
 }
 
@@ -123,7 +115,6 @@ void add_attention_rules(RuleTable& table) {
   table.add_all("_scaled_dot_product_flash_attention_for_cpu_backward",
                 {.kind = OpRule::Kind::kShape, .shape = flash_backward_shape, .probe_if = in_half_precision<1>, .scratch = flash_backward_scratch,
                  .racing = flash_backward_racing, .flops = backward_flops});
-  table.add_all("_safe_softmax", {.kind = OpRule::Kind::kProbe});
   table.add_all("_softmax", {.kind = OpRule::Kind::kShape, .scratch = contiguous_copies<0>});
   table.add_all("_softmax_backward_data", {.kind = OpRule::Kind::kShape, .scratch = contiguous_copies<0, 1>});
 }

@@ -1,19 +1,11 @@
 // The fused attention kernels of CUDA. Which of them runs is decided in internal/attention_choice.h.
 // Layouts and scratch as in aten/src/ATen/native/transformers/cuda: attention.cu, attention_backward.cu,
 // flash_attn/flash_api.cpp. What cuDNN takes inside is its own: counted as flash's, which works the same way.
+#include "cinch/dryrun/internal/layouts.h"
 #include "cinch/dryrun/internal/rule_table.h"
 
 namespace cinch::dryrun::internal {
 namespace {
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-/// Two products a pair of query and key; a causal mask leaves half of the pairs out.
-double products_flops(const at::Tensor& query, const at::Tensor& key, bool causal) {
-  return 4.0 * static_cast<double>(query.numel()) * static_cast<double>(key.size(2)) * (causal ? 0.5 : 1.0);
-}
 
 /// [batch, heads, length, size] that lies as [batch, length, heads, size].
 at::Tensor by_length(const at::Tensor& query, std::int64_t size) {
@@ -88,12 +80,11 @@ std::vector<Bytes> efficient_backward_scratch(const OpArguments& call) {
 
 template <std::size_t Causal>
 double forward_flops(const OpArguments& call) {
-  return products_flops(call.tensor(0), call.tensor(1), call[Causal].toBool());
+  return attention_flops(call.tensor(0), call.tensor(1), call[Causal].toBool());
 }
-/// Five products where forward has two.
 template <std::size_t Causal>
 double backward_flops(const OpArguments& call) {
-  return 2.5 * products_flops(call.tensor(1), call.tensor(2), call[Causal].toBool());
+  return 2.5 * attention_flops(call.tensor(1), call.tensor(2), call[Causal].toBool());
 }
 }  // namespace
 

@@ -127,7 +127,15 @@ void Producer::label(AllocationTag& tag, trace::Category category, std::string_v
   by_category_[tag.category] -= Bytes(tag.bytes);
   tag.category = category;
   by_category_[tag.category] += Bytes(tag.bytes);
-  sink_.on_label(tag.id, category, names_.intern(name));
+  const auto id = names_.intern(name);
+  if (category == trace::Category::kParameter && !name.empty()) parameters_.insert_or_assign(tag.id, id);
+  sink_.on_label(tag.id, category, id);
+}
+
+void Producer::name_copy(trace::AllocationId copy, trace::AllocationId original) {
+  const auto lock = lock_listeners();
+  const auto found = parameters_.find(original);
+  if (found != parameters_.end() && copy != original) sink_.on_label(copy, trace::Category::kUnknown, found->second);
 }
 
 void Producer::tensor(trace::AllocationId id, const trace::TensorInfo& info) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 
 #include "cinch/record/listener.h"
 #include "cinch/record/recorder.h"
@@ -26,6 +27,8 @@ class Producer final : public Listener {
   void on_free(const AllocationTag& tag) noexcept override;
 
   void label(AllocationTag& tag, trace::Category category, std::string_view name);
+  /// `copy` is a cast of `original`: if that is a named parameter, the copy bears its name, and is still what its life says.
+  void name_copy(trace::AllocationId copy, trace::AllocationId original);
   void tensor(trace::AllocationId id, const trace::TensorInfo& info);
   /// An op begins; allocations are its own until the next end_op(). Fills in `call`'s name and context.
   void begin_op(std::string_view name, trace::OpCall call);
@@ -53,6 +56,7 @@ class Producer final : public Listener {
   trace::OpId op_ = trace::kNoOp;
   Bytes live_, peak_;
   trace::CategoryBytes by_category_;
+  std::unordered_map<trace::AllocationId, trace::NameId> parameters_;  ///< Those with names.
 };
 
 /// "cinch 0.1.0, LibTorch 2.11.0"

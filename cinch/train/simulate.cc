@@ -66,25 +66,23 @@ int set_threads(int threads) {
   return at::get_num_threads();
 }
 
-plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget) {
-  plan::Problem problem;
+Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes budget) {
+  Plain plain;
+  plan::Problem& problem = plain.problem;
   problem.budget = budget;
   problem.batch_size = job.train.batch_size;
   problem.may_divide_batch = job::may_divide_batch(job);
   if (job::has_batch_norm(job.model)) problem.smallest_part = 2;
-  dry_run(job, device, {}, [&](const Session& session) { problem.modules = session.policies().called(); });
-  return problem;
+  plain.trace =
+      dry_run(job, device, {}, [&](const Session& session) { problem.modules = session.policies().called(); });
+  return plain;
+}
+
+plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget) {
+  return plain_run(job, device, budget).problem;
 }
 
 plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device) {
   return [job, device](const plan::Plan& plan) { return dry_run(job, device, plan, [](const Session&) {}); };
-}
-
-std::int64_t parameter_count(const job::Job& job, const device::DeviceSpec& device) {
-  std::int64_t count = 0;
-  trace::PeakMeter unused;
-  const dryrun::DryRun dry(unused, device);
-  for (const auto& parameter : models::build(job.model)->parameters()) count += parameter.numel();
-  return count;
 }
 }  // namespace cinch::train

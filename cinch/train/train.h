@@ -20,15 +20,19 @@ std::string libtorch_version();
 /// LibTorch's intra-op threads of the process; 0 leaves the default. Returns what is in force.
 int set_threads(int threads);
 
-/// One plain dry run finds the modules that run through call().
+struct Plain {
+  plan::Problem problem;
+  trace::Trace trace;
+};
+/// Plain training, dry: what a planner may change of it, and what it needs as it is.
+Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes budget);
+/// Its problem alone.
 plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget);
 /// The callback for plan::solve. Each call is a dry run of initialization, two steps, an evaluation and a save, if the job
 /// evaluates and saves.
 plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device);
 /// Measures this machine: about two seconds. It makes dry runs of its own, so never inside a Recorder or a DryRun.
 plan::Calibration calibrate();
-/// Numbers in the model's parameters, a tied one once. From a dry run.
-std::int64_t parameter_count(const job::Job& job, const device::DeviceSpec& device);
 
 struct Progress {
   std::int64_t step = 0, steps = 0;

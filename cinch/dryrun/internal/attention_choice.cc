@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
 
 #include <cmath>
 
@@ -85,11 +84,8 @@ class Selection {
 };
 }  // namespace
 
-std::int64_t attention_choice(const AttentionCall& call, const device::DeviceSpec* device) {
-  const sdp::sdp_params params{
-      call.query,   call.key,    call.value,  call.mask.defined() ? std::optional<at::Tensor>(call.mask) : std::nullopt,
-      call.dropout, call.causal, call.grouped};
-  const Selection can(params, device != nullptr && device->compute_capability > 0 ? device->compute_capability : 80);
+std::int64_t attention_choice(const sdp::sdp_params& call, const device::DeviceSpec* device) {
+  const Selection can(call, device != nullptr && device->compute_capability > 0 ? device->compute_capability : 80);
   if (can.cudnn_first() && can.cudnn()) return static_cast<std::int64_t>(at::SDPBackend::cudnn_attention);
   if (can.flash()) return static_cast<std::int64_t>(at::SDPBackend::flash_attention);
   if (can.efficient()) return static_cast<std::int64_t>(at::SDPBackend::efficient_attention);

@@ -90,13 +90,13 @@ struct Hooks final : at::CUDAHooksInterface {
   }
 
  private:
-  static constexpr long kCudnn = 91900;  // 9.19, the one LibTorch 2.11's CUDA 13 build is made with.
+  static constexpr long kCudnn = 91900;  // 9.19.0: what the wheel of LibTorch 2.11 requires (its METADATA).
 };
 
 std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                               const std::optional<at::Tensor>& mask, double dropout, bool causal,
                               std::optional<double> /*scale*/, bool grouped) {
-  return attention_choice({query, key, value, mask.value_or(at::Tensor()), dropout, causal, grouped}, claimed());
+  return attention_choice({query, key, value, mask, dropout, causal, grouped}, claimed());
 }
 
 /// Why there is no device to claim; empty if there is one, or a real one.

@@ -41,6 +41,7 @@ struct OpInfo {
   bool composite_explicit = false;  ///< One kernel for all devices, which calls other ops: decomposes without a rule.
   bool has_cpu = false, has_meta = false;
   bool is_out = false;          ///< It writes into out=.
+  bool is_cast = false;         ///< to(), as autocast calls it too.
   bool checks_factorization = false;  ///< Of values that are not there: taken to have succeeded.
   std::vector<bool> writes;     ///< By argument.
   std::size_t device_argument = static_cast<std::size_t>(-1);  ///< Of factories and conversions.
@@ -56,6 +57,7 @@ const OpInfo& info_of_op(const c10::OperatorHandle& op) {
     info.name = op.operator_name().name;
     info.composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    info.is_cast = info.name == "aten::_to_copy";
     info.checks_factorization = info.name == "aten::_linalg_check_errors";
     info.has_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
     info.has_meta = op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
@@ -195,6 +197,27 @@ std::vector<c10::IValue> play(DryRun::State& state, const KernelScript& script, 
   return results;
 }
 
+/// Whether a call's kernel is to be asked, and may be: what it takes inside counts on the CPU alone, so for a card
+/// whatever else gives the layout will do.
+bool must_probe(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo& info, const OpRule& rule,
+                const OpArguments& seen, const torch::jit::Stack& arguments) {
+  const bool described = rule.kind == OpRule::Kind::kShape;
+  if (rule.kind != OpRule::Kind::kProbe && !(described && rule.probe_if && rule.probe_if(seen))) return false;
+  apply_value_policy(state, op, arguments);
+  const bool has_layout = rule.shape || info.has_meta;
+  if (seen.on_cuda() && has_layout) return false;
+  const auto bytes = bytes_of_arguments(arguments);
+  // A function that was written for a probed op is for what cannot be probed: its kernel's scratch is worth the time.
+  if (has_layout && bytes > (rule.shape && !described ? kMostProbeBytes : kProbeBytes)) {
+    state.by_shape_alone.insert(info.name);
+    return false;
+  }
+  if (bytes > kMostProbeBytes)
+    throw UnsupportedError(place(state, op) + " is too large to run on stand-ins, and nothing else gives its layout",
+                           "add a rule with cinch::dryrun::add_rule(), see cinch/dryrun/op_rules.h");
+  return true;
+}
+
 void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack& arguments,
               torch::jit::Stack* stack) {
   for (const auto& value : arguments) for_each_tensor(value, [&](const at::Tensor& tensor) { state.meet(tensor); });
@@ -204,19 +227,7 @@ void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo&
   KernelScript made;
   const KernelScript* script = &made;
   const OpRule& rule = info.rule != nullptr ? *info.rule : automatic_rule();
-  bool probes = rule.kind == OpRule::Kind::kProbe || (rule.probe_if && rule.probe_if(seen));
-  if (probes) {
-    apply_value_policy(state, op, arguments);
-    const auto bytes = bytes_of_arguments(arguments);
-    if (bytes > kProbeBytes && (rule.shape || info.has_meta)) {
-      probes = false;
-      state.by_shape_alone.insert(info.name);
-    } else if (bytes > kMostProbeBytes) {
-      throw UnsupportedError(place(state, op) + " is too large to run on stand-ins, and nothing else gives its layout",
-                             "add a rule with cinch::dryrun::add_rule(), see cinch/dryrun/op_rules.h");
-    }
-  }
-  if (probes) {
+  if (must_probe(state, op, info, rule, seen, arguments)) {
     script = &probe(op, arguments);
     if (where.is_cuda()) script = &(made = without_scratch(*script));
     for (const auto& value : arguments) for_each_tensor(value, [&](const at::Tensor& t) { originals.push_back(t); });
@@ -239,6 +250,14 @@ void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo&
   for (auto& value : results) stack->push_back(std::move(value));
 }
 
+/// A cast of a weight is told apart from other tensors: under autocast all of them together may be gigabytes.
+void run_cast(DryRun::State& state, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto from = (*stack)[stack->size() - op.schema().arguments().size()].toTensor();
+  op.redispatchBoxed(kCpu, stack);
+  const auto original = record::allocation_of(from), copy = record::allocation_of(stack->back().toTensor());
+  if (original && copy) state.producer.name_copy(*copy, *original);
+}
+
 void fake_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   auto* state = DryRun::State::active();
   if (state == nullptr)
@@ -248,7 +267,7 @@ void fake_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
   const auto count = op.schema().arguments().size();
   if (info.checks_factorization && has_fake((*stack)[stack->size() - count])) return torch::jit::drop(*stack, count);
   if (info.composite || (info.rule == nullptr ? info.composite_explicit : info.rule->kind == OpRule::Kind::kDecompose))
-    return op.redispatchBoxed(kCpu, stack);
+    return info.is_cast ? run_cast(*state, op, stack) : op.redispatchBoxed(kCpu, stack);
   torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (runs_for_real(info, arguments)) {
     c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);

@@ -11,6 +11,16 @@
 
 namespace cinch::dryrun::internal {
 
+inline std::int64_t round_up(std::int64_t number, std::int64_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
+
+/// Of scaled dot-product attention's forward: two products a pair of query and key; a causal mask leaves half of the pairs
+/// out. Backward takes 2.5 times that, five products: the scores again, and the gradients of scores, query, key and value.
+inline double attention_flops(const at::Tensor& query, const at::Tensor& key, bool causal) {
+  return 4.0 * static_cast<double>(query.numel()) * static_cast<double>(key.size(-2)) * (causal ? 0.5 : 1.0);
+}
+
 /// ATen/native/Copy.cpp, copy_transpose_valid(): a 2-d transposed source goes through one 60 × 60 tile.
 inline Bytes tile_of_copy(const at::Tensor& from) {
   const bool transposes =

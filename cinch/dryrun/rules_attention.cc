@@ -59,10 +59,11 @@ bool packs(const at::Tensor& query, const at::Tensor& key, bool causal, const Bl
   const auto heads = query.size(1), head = query.size(3), keys = key.size(2);
   if (heads < 4 || head % kBlock != 0 || keys < kBlock) return false;
   const auto slices = (query.size(2) + blocks.query - 1) / blocks.query;
-  const auto packed = static_cast<double>(query.size(0) * heads * keys * head / 1024);
-  const auto work = static_cast<double>((query.size(0) * heads * slices + threads - 1) / threads * blocks.query *
-                                        (causal ? query.size(2) : keys) * head / 1024);
-  const double ratio = work / packed;
+  // Whole numbers, as the kernel divides.
+  const std::int64_t packed = query.size(0) * heads * keys * head / 1024;
+  const std::int64_t a_thread = (query.size(0) * heads * slices + threads - 1) / threads;
+  const std::int64_t work = a_thread * blocks.query * (causal ? query.size(2) : keys) * head / 1024;
+  const double ratio = static_cast<double>(work) / static_cast<double>(packed);
   if (packed < 2688) return ratio >= 36 || (ratio >= 24 && head > kBlock);
   if (packed < 16384) return ratio >= (causal ? 54 : 52);
   return ratio >= (causal ? 54 : 40);

@@ -28,7 +28,7 @@ trace::TraceHeader make_header(trace::TraceHeader::Source source, int threads) {
 
 Producer* Producer::active() noexcept { return g_active.load(std::memory_order_acquire); }
 
-Producer::Producer(trace::Sink& sink, trace::TraceHeader header, RecorderOptions options)
+Producer::Producer(trace::Sink& sink, const trace::TraceHeader& header, RecorderOptions options)
     : sink_(sink), options_(options) {
   Producer* none = nullptr;
   if (!g_active.compare_exchange_strong(none, this))

@@ -19,7 +19,7 @@ namespace cinch::record {
 class Producer final : public Listener {
  public:
   /// Throws UsageError if another producer is in force.
-  Producer(trace::Sink& sink, trace::TraceHeader header, RecorderOptions options);
+  Producer(trace::Sink& sink, const trace::TraceHeader& header, RecorderOptions options);
   ~Producer() override;
   static Producer* active() noexcept;
 

@@ -52,6 +52,8 @@ void expect_equal(const trace::Trace& predicted, const trace::Trace& recorded) {
     EXPECT_EQ(predicted_peak.categories[category], recorded_peak.categories[category]) << trace::name_of(category);
   }
   EXPECT_EQ(predicted_peak.categories.sum(), predicted_peak.requested);
+  if (left.peak().bytes != right.peak().bytes)
+    if (const auto first = trace::first_divergence(predicted, recorded)) ADD_FAILURE() << first->sentence;
 }
 
 TEST_P(Prediction, EqualsTheRecording) {

@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "cinch/allocator/on_card.h"
 #include "cinch/cli/options.h"
 #include "cinch/cli/output.h"
 #include "cinch/cli/planning.h"
 #include "cinch/cli/verbs.h"
 #include "cinch/plan/cost_model.h"
 #include "cinch/plan/solver.h"
-#include "cinch/report/summarize.h"
 #include "cinch/trace/trace.h"
 #include "cinch/train/train.h"
 
@@ -67,7 +67,7 @@ class Trials {
                               false, plan::equivalence(plan)};
     result.fits = result.peak <= request_.limit();
     if (request_.device.type == device::DeviceType::kCuda) {
-      const report::OnCard card = report::on_card(trace, request_.device, request_.limit());
+      const allocator::OnCard card = allocator::on_card(trace, request_.device, request_.limit());
       result.peak = card.bytes.on_card();
       result.fits = !card.runs_out && result.peak <= request_.limit();
     }

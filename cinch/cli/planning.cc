@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cinch/allocator/on_card.h"
 #include "cinch/plan/cost_model.h"
 #include "cinch/plan/solver.h"
 #include "cinch/report/summarize.h"
@@ -81,7 +82,7 @@ report::Estimate estimate_of(const Request& request, const trace::Trace& trace,
   estimate.history = report::history(trace);
   estimate.step_seconds = plan::CostModel(request.device).step_time(trace).count();
   if (request.device.type == device::DeviceType::kCuda) {
-    const report::OnCard card = report::on_card(trace, request.device, estimate.budget);
+    const allocator::OnCard card = allocator::on_card(trace, request.device, estimate.budget);
     estimate.peak.card = card.bytes;
     estimate.runs_out = card.runs_out;
     estimate.groups = report::activation_groups(trace, modules, classes(request.job));

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "cinch/allocator/on_card.h"
 #include "cinch/core/bytes.h"
 #include "cinch/plan/plan.h"
 #include "cinch/plan/solver.h"
@@ -23,21 +24,8 @@ struct Environment {
   int threads = 0;
 };
 
-/// On a CUDA card, by the allocator's model. Peaks, each at its own time.
-struct CardBytes {
-  Bytes allocated;                                      ///< Blocks in use: rounded, with what could not be split off.
-  Bytes reserved;                                       ///< Segments.
-  Bytes context;                                        ///< The driver's.
-  Bytes on_card() const { return reserved + context; }  ///< What nvidia-smi shows.
-};
-
-/// The request that a card could not serve.
-struct OutOfMemoryPlace {
-  Bytes asked;
-  std::uint32_t step = 0;
-  trace::Phase phase = trace::Phase::kOther;
-  std::string module, op;
-};
+using allocator::CardBytes;
+using allocator::OutOfMemoryPlace;
 
 /// A part of the activations and temporaries at the peak.
 struct ActivationGroup {

@@ -5,7 +5,6 @@
 #include <set>
 #include <tuple>
 
-#include "cinch/allocator/replay.h"
 #include "cinch/report/internal/format.h"
 
 namespace cinch::report {
@@ -47,44 +46,6 @@ PeakSummary summarize_peak(const trace::Trace& trace, std::size_t tensors) {
 
 namespace {
 
-struct Replayed {
-  allocator::Stats stats;
-  std::optional<std::size_t> failed_at;  ///< Event.
-};
-
-Replayed replay_on(const trace::Trace& trace, Bytes memory) {
-  const auto addresses = allocator::make_addresses(allocator::AddressOrder::kDriver);
-  allocator::Replay replay({.settings = {}, .device_memory = memory}, *addresses);
-  Replayed result;
-  for (std::size_t i = 0; i < trace.events().size(); ++i) {
-    replay.on_event(trace.events()[i]);
-    if (!replay.failure()) continue;
-    result.failed_at = i;
-    break;
-  }
-  result.stats = replay.stats();
-  return result;
-}
-
-/// With the least memory that suffices, to 0.2 %: where memory is short the allocator gives its cache back before it
-/// fails, so that less than `unlimited` took may do. `short_of`: what is too little.
-Replayed smallest_that_suffices(const trace::Trace& trace, Replayed unlimited, Bytes short_of) {
-  constexpr std::int64_t kPart = 512;
-  Bytes low = std::max(short_of, unlimited.stats.peak_requested);
-  Bytes high = unlimited.stats.peak_reserved;
-  while ((high - low).count() > high.count() / kPart) {
-    const Bytes middle = low + Bytes((high - low).count() / 2);
-    Replayed limited = replay_on(trace, middle);
-    if (limited.failed_at) {
-      low = middle;
-    } else {
-      unlimited = std::move(limited);
-      high = std::min(middle, unlimited.stats.peak_reserved);
-    }
-  }
-  return unlimited;
-}
-
 /// The one of `modules` that `path` is or lies in; null if there is none.
 const std::string* owner(std::string_view path, const std::set<std::string, std::less<>>& modules) {
   for (std::size_t end = path.size();; end = path.rfind('.', end - 1)) {
@@ -94,27 +55,6 @@ const std::string* owner(std::string_view path, const std::set<std::string, std:
   }
 }
 }  // namespace
-
-OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity) {
-  const Bytes memory = capacity > card.context ? capacity - card.context : Bytes();
-  OnCard result;
-  result.bytes.context = card.context;
-  Replayed replayed = replay_on(trace, allocator::kUnlimitedMemory);
-  if (replayed.stats.peak_reserved > memory) {
-    Replayed limited = replay_on(trace, memory);
-    if (limited.failed_at) {
-      const trace::Event& event = trace.events()[*limited.failed_at];
-      result.runs_out = OutOfMemoryPlace{event.bytes, event.step, event.phase, std::string(trace.name(event.module)),
-                                         std::string(trace.op_name(event.op))};
-      replayed = smallest_that_suffices(trace, std::move(replayed), memory);
-    } else {
-      replayed = std::move(limited);
-    }
-  }
-  result.bytes.allocated = replayed.stats.peak_allocated;
-  result.bytes.reserved = replayed.stats.peak_reserved;
-  return result;
-}
 
 std::vector<ActivationGroup> activation_groups(const trace::Trace& trace, const std::vector<std::string>& modules,
                                                std::int64_t classes) {

@@ -2,11 +2,9 @@
 // From a classified trace to what reports show.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "cinch/device/device_spec.h"
 #include "cinch/report/summaries.h"
 #include "cinch/trace/trace.h"
 
@@ -14,14 +12,6 @@ namespace cinch::report {
 
 /// `tensors`: how many of the peak's tensors are kept.
 PeakSummary summarize_peak(const trace::Trace& trace, std::size_t tensors = 40);
-
-/// A trace on a CUDA card, through the model of the caching allocator under its default settings.
-struct OnCard {
-  CardBytes bytes;  ///< Under `capacity` if it fits; else under the least memory that suffices, to 0.2 %.
-  std::optional<OutOfMemoryPlace> runs_out;
-};
-/// `capacity`: what the process may have, context included. O(events · log).
-OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity);
 
 /// Activations and temporaries at the peak: by `modules` (those that can be checkpointed; alike ones together), tensors
 /// whose last size is `classes` (0: none are looked for), autocast's copies of weights, and the rest by module.

@@ -72,6 +72,8 @@ Seconds CostModel::op_time(const trace::OpCall& call, std::string_view name) con
         calibration_.elementwise.empty() ? device_.bytes_per_second : interpolate(calibration_.elementwise, bytes);
     if (rate > 0) memory = bytes / rate;
   }
+  // A card computes while the next op is launched: only what is shorter than a launch waits for it.
+  if (device_.type == device::DeviceType::kCuda) return std::max(Seconds(std::max(compute, memory)), launch);
   return Seconds(std::max(compute, memory)) + launch;
 }
 

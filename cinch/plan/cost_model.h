@@ -31,7 +31,7 @@ struct Calibration {
 };
 
 /// Time of ops: max(flops/rate, bytes/bandwidth) + launch, or what was measured of an op that has a curve of its own;
-/// the rates interpolated in the logarithm of size.
+/// the rates interpolated in the logarithm of size. On a card work hides the launch of the next op: the larger counts.
 class CostModel {
  public:
   explicit CostModel(device::DeviceSpec device, Calibration calibration = {});

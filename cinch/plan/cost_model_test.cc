@@ -35,6 +35,14 @@ TEST(CostModel, RooflineIsTheSlowerOfArithmeticAndMemoryPlusLaunch) {
   EXPECT_DOUBLE_EQ(costs.op_time(call(0, 0, 0)).count(), 1e-6);
 }
 
+TEST(CostModel, OnACardLaunchesAreHiddenBehindWork) {
+  device::DeviceSpec card = machine();
+  card.type = device::DeviceType::kCuda;
+  const CostModel costs(card);
+  EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 1000, 1000)).count(), 0.01);
+  EXPECT_DOUBLE_EQ(costs.op_time(call(1e3, 10, 10)).count(), 1e-6);
+}
+
 TEST(CostModel, ATypeWithoutARateRunsAtTheSlowest) {
   const CostModel costs(machine());
   EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 0, 0, DType::kFloat64)).count(), 0.02 + 1e-6);

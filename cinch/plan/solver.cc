@@ -55,22 +55,32 @@ std::string what_helps(const Problem& problem, const Candidate& smallest, const 
   const bool state_kept = live[Category::kOptimizerState] > Bytes(0);
   const Bytes state = live[Category::kParameter] + live[Category::kGradient] + live[Category::kOptimizerState] +
                       live[Category::kBuffer];
-  if (state > problem.budget || state * 2 > smallest.peak) {
+  if (state + problem.overhead > problem.budget || state * 2 > smallest.peak) {
     return fmt::format("parameters, gradients and optimizer state alone are {} of it: a smaller model{} would help",
                        to_string(state), state_kept ? ", or SGD instead of AdamW," : "");
   }
-  std::string text = fmt::format("activations and temporaries are {} of it: ", to_string(smallest.peak - state));
+  std::string text = fmt::format("activations and temporaries are {} of it: ", to_string(live.sum() - state));
   const bool whole = internal::parts(smallest.plan, problem.batch_size) < problem.batch_size;
   if (whole && !problem.may_divide_batch) return text + "a smaller batch or smaller inputs would help";
   return text + "smaller inputs (a shorter context, smaller images) or a smaller model would help";
 }
 
+/// "; 1.20 GiB of it are context, rounding and fragmentation": what no plan makes much smaller.
+std::string beyond_tensors(const Candidate& smallest, Bytes tensors) {
+  return smallest.peak > tensors
+             ? fmt::format("; {} of it are context, rounding and fragmentation", to_string(smallest.peak - tensors))
+             : "";
+}
+
 std::string advice_for(const Problem& problem, const Candidate& smallest, const trace::Trace& trace, bool cut) {
   const trace::Timeline timeline(trace);
   const std::string helps = what_helps(problem, smallest, timeline.live_by_category(timeline.peak().event));
-  return fmt::format("The smallest plan {}needs {}, {} more than the budget of {}; {}.",
-                     cut ? "found before the search was cut short " : "", to_string(smallest.peak),
-                     to_string(smallest.peak - problem.budget), to_string(problem.budget), helps);
+  // On a card fragmentation decides last, and not every plan was tried.
+  const std::string_view found = !cut ? "" : problem.on_device ? "found " : "found before the search was cut short ";
+  return fmt::format("The smallest plan {}needs {}, {} more than the budget of {}; {}{}.", found,
+                     to_string(smallest.peak),
+                     to_string(smallest.peak - problem.budget), to_string(problem.budget), helps,
+                     beyond_tensors(smallest, timeline.peak().bytes));
 }
 
 Infeasible explain(const Problem& problem, const Simulate& simulate, const internal::Search& search, bool cut) {
@@ -94,6 +104,10 @@ Solution report(const Problem& problem, const internal::Search& search) {
   return result;
 }
 }  // namespace
+
+Bytes bytes_on_device(const Problem& problem, const trace::Trace& trace) {
+  return problem.on_device ? problem.on_device(trace, problem.budget) : trace::Timeline(trace).peak().bytes;
+}
 
 std::vector<PeakTensor> peak_tensors(const trace::Trace& trace, std::size_t limit) {
   const trace::Timeline timeline(trace);

@@ -21,14 +21,21 @@
 namespace cinch::plan {
 
 struct Problem {
-  Bytes budget;                        ///< Of requested bytes (CPU).
+  Bytes budget;                        ///< Of what on_device gives.
   std::int64_t batch_size = 1;
   std::vector<std::string> modules;    ///< Paths that can be given an ActivationPolicy: those run through call().
                                        ///< Outermost only; none lies inside another.
   bool may_divide_batch = true;        ///< False: micro-batching would change results (batch norm) or is not wanted.
   std::int64_t smallest_part = 1;      ///< Rows a part of the batch must have: batch norm needs two.
   bool may_checkpoint = true;
+  /// What a trace takes of a device that has `budget`: on a card its allocator's segments and the context. Null: the
+  /// peak of its requested bytes, as on the CPU.
+  std::function<Bytes(const trace::Trace&, Bytes budget)> on_device{};
+  Bytes overhead{};                    ///< on_device gives at least the peak of requested bytes and this: a context.
 };
+
+/// By problem.on_device: what a budget is compared with.
+Bytes bytes_on_device(const Problem& problem, const trace::Trace& trace);
 
 /// Runs a step under a plan without memory. Called from one thread at a time; may take milliseconds. The trace is
 /// classified and holds initialization, two training steps (optimizer state appears between them) and, if the job
@@ -38,7 +45,7 @@ using Simulate = std::function<trace::Trace(const Plan&)>;
 /// A plan with what its own dry run said. Nothing else is ever reported.
 struct Candidate {
   Plan plan;
-  Bytes peak;
+  Bytes peak;  ///< On the device.
   Seconds step_time{};
 };
 
@@ -63,8 +70,8 @@ struct Solution {
   /// changes less is preferred, count in it. Infinite if time ran out and no bound is known.
   double gap = 0;
 };
-/// No plan fits. `smallest` has the least peak over all of them (the floor; `advice` says if time ran out before that was
-/// sure); `tensors` are what is live there.
+/// No plan fits. `smallest` has the least peak over all of them (the floor; `advice` says if time ran out, or tries on a
+/// card, before that was sure); `tensors` are what is live there.
 struct Infeasible {
   Candidate smallest;
   std::vector<PeakTensor> tensors;

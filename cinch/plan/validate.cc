@@ -24,6 +24,11 @@ class Check {
       if (event.action == trace::Action::kFreeCompleted) live -= event.bytes;
       peak = std::max(peak, live);
     }
+    if (problem_.on_device) {
+      const Bytes tensors = peak;
+      peak = problem_.on_device(trace, problem_.budget);
+      if (peak < tensors + problem_.overhead) say("{}: the device has {} B, less than its tensors need", what, peak.count());
+    }
     if (peak != candidate.peak) say("{}: its peak is {} B, not {}", what, peak.count(), candidate.peak.count());
     const double time = costs_.step_time(trace).count(), said = candidate.step_time.count();
     if (std::abs(time - said) > 1e-9 * time) say("{}: its step takes {} s, not {}", what, time, said);

@@ -68,6 +68,18 @@ TEST(ValidateSolution, FindsEveryFault) {
   EXPECT_THAT(validate(tight, costs(), simulate, right), Contains(HasSubstr("over the budget")));
 }
 
+TEST(ValidateSolution, OnACardMeasuresWhatTheCardHolds) {
+  Problem card = problem();
+  card.overhead = Bytes(5);
+  card.on_device = [](const trace::Trace& trace, Bytes /*budget*/) { return trace::Timeline(trace).peak().bytes + Bytes(7); };
+  const Candidate whole{{}, Bytes(97), Seconds(1)};
+  const Solution right{.best = whole, .frontier = {whole}, .unconstrained = whole, .simulated = 1};
+  EXPECT_THAT(validate(card, costs(), simulate, right), IsEmpty());
+  EXPECT_THAT(validate(problem(), costs(), simulate, right), Contains(HasSubstr("its peak is 90 B, not 97")));
+  card.overhead = Bytes(8);
+  EXPECT_THAT(validate(card, costs(), simulate, right), Contains(HasSubstr("less than its tensors need")));
+}
+
 TEST(ValidatePlan, AcceptsWhatIsLegal) {
   EXPECT_THAT(validate(problem(), {}), IsEmpty());
   EXPECT_THAT(validate(problem(), {.micro_batch_size = 8,

@@ -107,6 +107,7 @@ StepEstimate estimate(const std::function<void()>& step, const device::DeviceSpe
   const auto alive_before = dryrun::fake_bytes_alive();
   trace::Trace raw;
   std::vector<AllocationId> existing;
+  StepEstimate result;
   {
     const FreshOptimizers fresh(options.optimizers);
     dryrun::DryRun dry(raw, device);
@@ -116,12 +117,13 @@ StepEstimate estimate(const std::function<void()>& step, const device::DeviceSpe
       dry.label_gradients();
     }
     existing = dry.existing();
+    result.bounded = dry.bounded();
+    result.by_shape_alone = dry.by_shape_alone();
     for (auto* optimizer : options.optimizers) optimizer->state().clear();
   }
   if (const auto left = dryrun::fake_bytes_alive() - alive_before; left > Bytes())
     throw UsageError("after the estimate something still keeps " + std::to_string(left.count()) + " bytes of its tensors",
                      "name captured optimizers in EstimateOptions, or make them in the step; do not keep its tensors");
-  StepEstimate result;
   for (const auto id : existing) result.existing += raw.allocation(id).bytes;
   result.trace = Arrange(raw, std::move(existing)).run();
   const trace::Timeline timeline(result.trace);

@@ -11,6 +11,7 @@
 // Net, optimizer and batch may be captured or made inside. Captured tensors are counted and never written.
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "cinch/core/bytes.h"
@@ -33,6 +34,9 @@ struct StepEstimate {
   Bytes peak;                     ///< Over both steps, of requested bytes; existing tensors that the step uses included.
   std::vector<Bytes> step_peaks;  ///< Of step 1, of step 2: optimizer state appears between them.
   Bytes existing;                 ///< Of tensors made before, captured by the step.
+  /// Ops that make the peak a bound from above, as sizes of results depend on values: "aten::nonzero in head".
+  std::vector<std::string> bounded = {};
+  std::vector<std::string> by_shape_alone = {};  ///< Ops of which only results count, not what kernels take inside.
 };
 
 /// Runs `step` twice, dry. Gradients of captured parameters are afterwards as before (undefined if the step set them to

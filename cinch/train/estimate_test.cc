@@ -108,6 +108,24 @@ TEST(Estimate, OfAStepThatMakesEverythingItself) {
   EXPECT_GT(estimate.peak, Bytes(2 * 4 * (200 * 300 + 300 + 300 * 50 + 50)));
 }
 
+TEST(Estimate, SaysWhereItIsABoundOrKnowsShapesAlone) {
+  const auto plain = cinch::estimate([] { at::rand({64, 200}).relu().sum(); });
+  EXPECT_THAT(plain.bounded, testing::IsEmpty());
+  EXPECT_THAT(plain.by_shape_alone, testing::IsEmpty());
+  const auto masked = cinch::estimate([] {
+    const auto x = at::rand({64, 200});
+    x.masked_select(x > 0.5).sum();
+  });
+  EXPECT_THAT(masked.bounded, testing::ElementsAre("aten::masked_select"));
+  // All are taken to be selected: x, the mask, the result.
+  EXPECT_GE(masked.peak, Bytes(64 * 200 * (4 + 1 + 4)));
+  const auto large = cinch::estimate([] {  // Argument of 6 GiB: too much to run its kernel.
+    const auto x = at::empty({1536, 1, 1024, 1024});
+    at::conv2d(x, at::empty({1, 1, 3, 3}), {}, 1, 1);
+  });
+  EXPECT_THAT(large.by_shape_alone, testing::ElementsAre("aten::convolution"));
+}
+
 TEST(Estimate, RefusesAStepThatKeepsItsTensors) {
   std::vector<at::Tensor> losses;
   auto net = make_net();

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cinch/allocator/on_card.h"
 #include "cinch/core/error.h"
 #include "cinch/data/source.h"
 #include "cinch/dryrun/dry_run.h"
@@ -21,7 +22,7 @@ namespace {
 using trace::Phase;
 using trace::PhaseScope;
 
-/// Calls `inspect(session)` at the end of the run: initialization, steps 1 and 2, an evaluation and a save as the job has
+/// Calls `inspect(session, dry)` at the end of the run: initialization, steps 1 and 2, an evaluation and a save as the job has
 /// them.
 template <class Inspect>
 trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, const plan::Plan& plan, const Inspect& inspect) {
@@ -45,7 +46,7 @@ trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, cons
     for (std::uint32_t step = 1; step <= steps; ++step) run_step(*session, next, step);
     if (evaluates) run_evaluation(*session, next, /*batches=*/1, steps);
     if (!job.train.run_dir.empty()) run_save([](const at::Tensor&) {}, steps);
-    inspect(*session);
+    inspect(*session, dry);
     until_end = trace;  // what tearing down frees is nobody's question
   }
   trace::classify(until_end);
@@ -73,8 +74,17 @@ Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes bud
   problem.batch_size = job.train.batch_size;
   problem.may_divide_batch = job::may_divide_batch(job);
   if (job::has_batch_norm(job.model)) problem.smallest_part = 2;
-  plain.trace =
-      dry_run(job, device, {}, [&](const Session& session) { problem.modules = session.policies().called(); });
+  if (device.type == device::DeviceType::kCuda) {
+    problem.overhead = device.context;
+    problem.on_device = [device](const trace::Trace& trace, Bytes budget) {
+      return allocator::on_card(trace, device, budget).bytes.on_card();
+    };
+  }
+  plain.trace = dry_run(job, device, {}, [&](const Session& session, const dryrun::DryRun& dry) {
+    problem.modules = session.policies().called();
+    plain.bounded = dry.bounded();
+    plain.by_shape_alone = dry.by_shape_alone();
+  });
   return plain;
 }
 
@@ -83,6 +93,6 @@ plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device
 }
 
 plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device) {
-  return [job, device](const plan::Plan& plan) { return dry_run(job, device, plan, [](const Session&) {}); };
+  return [job, device](const plan::Plan& plan) { return dry_run(job, device, plan, [](const Session&, const dryrun::DryRun&) {}); };
 }
 }  // namespace cinch::train

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "cinch/device/device_spec.h"
 #include "cinch/job/job.h"
@@ -23,8 +24,10 @@ int set_threads(int threads);
 struct Plain {
   plan::Problem problem;
   trace::Trace trace;
+  std::vector<std::string> bounded, by_shape_alone;  ///< Ops whose memory is not exact: as DryRun's.
 };
-/// Plain training, dry: what a planner may change of it, and what it needs as it is.
+/// Plain training, dry: what a planner may change of it, and what it needs as it is. On a card the problem counts what
+/// its allocator reserves and the context.
 Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes budget);
 /// Its problem alone.
 plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget);

@@ -9,6 +9,8 @@ namespace {
 constexpr std::size_t kMostSizes = 16;         // Micro-batch sizes.
 constexpr std::size_t kMostTries = 64;         // Sets simulated for one micro-batch size and one budget,
 constexpr std::size_t kMostFloorTries = 16;    // and where no more than the floor's last bytes are at stake.
+constexpr int kMostGuesses = 8;                // At what a card takes beyond tensors, for one size and one budget.
+constexpr std::int64_t kFloorPart = 512;       // Of a floor on a card: what is less is not looked for.
 constexpr int kFrontierSteps = 4;              // Budgets between all and nothing checkpointed that are filled in.
 constexpr double kRounding = 1e-6;             // Relative differences of time below it are none.
 constexpr double kShareForDivisions = 0.5;     // Of the time limit, for a first look at all micro-batch sizes.
@@ -78,7 +80,9 @@ trace::Trace Search::run(Division& division, const Selection& selection) {
   Plan plan = plan_of(division, selection);
   trace::Trace trace = simulate_(plan);
   if (division.tried.insert(selection).second) {
-    candidates_.push_back({std::move(plan), peak_of(trace), costs_.step_time(trace)});
+    candidates_.push_back({std::move(plan), bytes_on_device(problem_, trace), costs_.step_time(trace)});
+    division.last_overhead = problem_.on_device ? candidates_.back().peak - peak_of(trace) : Bytes();
+    division.least_overhead = std::min(division.least_overhead, division.last_overhead);
     if (options_.on_candidate) options_.on_candidate(candidates_.back());
   }
   return trace;
@@ -130,6 +134,17 @@ void Search::cut_at(Division& division, double seconds_above_plain) {
   division.bound = std::min(division.bound, division.plain_time + Seconds(seconds_above_plain));
 }
 
+Cover Search::cover_of(const Division& division, Bytes budget, Bytes spare, double limit) const {
+  return cheapest_cover({.costs = division.costs,
+                         .moments = division.memory->moments(),
+                         .budget = (budget - spare).count(),
+                         .limit = limit,
+                         .tried = &division.tried});
+}
+
+// Bounds are of tensors. What a card takes beyond them only a plan's own dry run tells: it is guessed, at first the least
+// that any plan took, then as much as the last one that failed for it, so that sets of a size are not tried one by one;
+// less again if that leaves none. What guesses pass over stays open: the gap counts it.
 bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::size_t most_tries) {
   if (!problem_.may_checkpoint || modules_.size() == 0) return false;
   if (division.memory == nullptr) {
@@ -145,21 +160,28 @@ bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::s
     const auto done = std::ranges::find(candidates_, plan, &Candidate::plan);
     if (done->peak <= budget) time_limit = std::min(time_limit, done->step_time);
   }
+  const double limit = (time_limit * (1 - kRounding) - division.plain_time).count();
+  Bytes spare = std::max(problem_.overhead, division.least_overhead);
+  int guesses = 0;
   for (std::size_t tries = 0;; ++tries) {
-    const double limit = (time_limit * (1 - kRounding) - division.plain_time).count();
-    const Cover cover = cheapest_cover({.costs = division.costs,
-                                        .moments = division.memory->moments(),
-                                        .budget = budget.count(),
-                                        .limit = limit,
-                                        .tried = &division.tried});
+    const Cover cover = cover_of(division, budget, spare, limit);
     division.cut = false;  // What an earlier pass left open, this one decides.
     division.bound = kNever;
     const bool give_up = cover.cheapest && (tries == most_tries || out_of_time());
+    if (!cover.cheapest && spare > problem_.overhead && ++guesses < kMostGuesses) {
+      spare = problem_.overhead + Bytes((spare - problem_.overhead).count() / 2);
+      continue;
+    }
     if (give_up || !cover.complete) cut_at(division, cover.bound);
-    if (give_up || !cover.cheapest) return false;
+    if (give_up || !cover.cheapest) {
+      const Cover passed_over = spare > problem_.overhead ? cover_of(division, budget, problem_.overhead, limit) : cover;
+      if (passed_over.cheapest || !passed_over.complete) cut_at(division, passed_over.bound);
+      return false;
+    }
     const trace::Trace trace = run(division, *cover.cheapest);
     if (candidates_.back().peak <= budget) return true;
     division.memory->add(trace, *cover.cheapest);
+    spare = std::max(spare, division.last_overhead);
   }
 }
 
@@ -191,7 +213,11 @@ void Search::find_smallest() {
   for (auto division = divisions_.rbegin(); division != divisions_.rend(); ++division) {
     if (out_of_time()) return;
     see(*division);
-    while (search(*division, smallest().peak - Bytes(1), kNever, kMostFloorTries)) {
+    const auto less = [&] {
+      const Bytes peak = smallest().peak;
+      return peak - Bytes(problem_.on_device ? peak.count() / kFloorPart + 1 : 1);
+    };
+    while (search(*division, less(), kNever, kMostFloorTries)) {
     }
   }
 }
@@ -210,8 +236,7 @@ void Search::fill_frontier() {
     const auto [low, high] = std::ranges::minmax(peaks);
     for (int i = 1; i <= kFrontierSteps && !out_of_time(kShareForDivisions); ++i) {
       const std::int64_t budget = low.count() + (high - low).count() / (kFrontierSteps + 1) * i;
-      const Cover cover = cheapest_cover(
-          {.costs = division.costs, .moments = division.memory->moments(), .budget = budget, .tried = &division.tried});
+      const Cover cover = cover_of(division, Bytes(budget), division.least_overhead, kNever.count());
       if (cover.cheapest) run(division, *cover.cheapest);
     }
   }

@@ -57,6 +57,8 @@ class Search {
     bool cut = false;                      // Its search was.
     Seconds plain_time{};
     Seconds bound{std::numeric_limits<double>::infinity()};  // If cut.
+    // What plans took of the device beyond their tensors: the least, and the last.
+    Bytes least_overhead{std::numeric_limits<std::int64_t>::max()}, last_overhead;
     std::unique_ptr<MemoryModel> memory;   // Once prepared.
     std::vector<double> costs;             // Seconds of recomputation by module.
     std::set<Selection> tried;
@@ -71,6 +73,8 @@ class Search {
   // Simulates sets that `budget` may allow, cheapest first, until one fits or none is left that takes less than
   // `time_limit`. True if one fits.
   bool search(Division& division, Bytes budget, Seconds time_limit, std::size_t most_tries);
+  // The cheapest set whose tensors may leave `spare` of the budget.
+  Cover cover_of(const Division& division, Bytes budget, Bytes spare, double limit) const;
   void cut_at(Division& division, double seconds_above_plain);
 
   const Problem& problem_;

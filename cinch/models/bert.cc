@@ -77,8 +77,17 @@ BertPredictionsImpl::BertPredictionsImpl(const job::BertConfig& config)
   bias_ = register_parameter("bias", at::zeros({config.vocab_size}));
 }
 
+at::Tensor BertPredictionsImpl::transform(const at::Tensor& hidden) {
+  return norm_->forward(at::gelu(dense_->forward(hidden)));
+}
+
 at::Tensor BertPredictionsImpl::forward(const at::Tensor& hidden, const at::Tensor& words) {
-  return at::linear(norm_->forward(at::gelu(dense_->forward(hidden))), words, bias_);
+  return at::linear(transform(hidden), words, bias_);
+}
+
+at::Tensor BertPredictionsImpl::forward(const at::Tensor& hidden, const at::Tensor& words, const at::Tensor& targets,
+                                        std::int64_t chunk_size) {
+  return internal::chunked_loss_sum(transform(hidden), words, bias_, targets, chunk_size);
 }
 
 Bert::Bert(const job::BertConfig& config) : embeddings_(register_module("embeddings", BertEmbeddings(config))) {
@@ -119,6 +128,9 @@ at::Tensor Bert::logits(const at::Tensor& hidden) {
 }
 
 at::Tensor Bert::loss_sum(const data::Batch& batch) {
+  if (loss_chunk_size() > 0) {
+    return call(predictions_, hidden(batch.inputs), embeddings_->words(), batch.targets, loss_chunk_size());
+  }
   static const std::string kHead = "cls", kClassifier = "classifier";
   const auto scores = logits(hidden(batch.inputs));
   const record::ForwardModule named(classifier_.is_empty() ? kHead : kClassifier);

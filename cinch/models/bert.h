@@ -72,8 +72,13 @@ class BertPredictionsImpl : public torch::nn::Module {
  public:
   explicit BertPredictionsImpl(const job::BertConfig& config);
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& words);
+  /// The sum of their losses by int64 `targets` [...], of `chunk_size` > 0 scores at a time.
+  at::Tensor forward(const at::Tensor& hidden, const at::Tensor& words, const at::Tensor& targets,
+                     std::int64_t chunk_size);
 
  private:
+  at::Tensor transform(const at::Tensor& hidden);
+
   torch::nn::Linear dense_;
   torch::nn::LayerNorm norm_;
   at::Tensor bias_;
@@ -86,6 +91,7 @@ class Bert final : public Model {
   /// Of one class a row (targets [batch]), or, without classes, of the words at the counted positions
   /// (targets [batch, length]).
   at::Tensor loss_sum(const data::Batch& batch) override;
+  bool divides_loss() const override { return classifier_.is_empty(); }
   /// The last layer's output for int64 tokens [batch, length], length at most context_length: [batch, length, hidden].
   /// `attention_mask` [batch, length]: 0 where a token is padding, that no other looks at; undefined: there is none.
   at::Tensor hidden(const at::Tensor& tokens, const at::Tensor& attention_mask = {});

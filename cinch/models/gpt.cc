@@ -112,6 +112,10 @@ at::Tensor Gpt::loss_sum(const data::Batch& batch) {
   const auto x = hidden(batch.inputs);
   static const std::string kHead = "head";
   const record::ForwardModule named(kHead);
+  if (loss_chunk_size() > 0) {
+    const auto& weight = head_.is_empty() ? wte_->weight : head_->weight;
+    return internal::chunked_loss_sum(x, weight, {}, batch.targets, loss_chunk_size());
+  }
   return internal::loss_sum(logits(x).flatten(0, 1), batch.targets.flatten());
 }
 

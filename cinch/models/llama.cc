@@ -138,6 +138,10 @@ at::Tensor Llama::loss_sum(const data::Batch& batch) {
   const auto x = hidden(batch.inputs);
   static const std::string kHead = "lm_head";
   const record::ForwardModule named(kHead);
+  if (loss_chunk_size() > 0) {
+    const auto& weight = lm_head_.is_empty() ? embed_tokens_->weight : lm_head_->weight;
+    return internal::chunked_loss_sum(x, weight, {}, batch.targets, loss_chunk_size());
+  }
   return internal::loss_sum(logits(x).flatten(0, 1), batch.targets.flatten());
 }
 

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "cinch/core/error.h"
 #include "cinch/models/bert.h"
 #include "cinch/models/gpt.h"
 #include "cinch/models/llama.h"
@@ -63,6 +64,16 @@ std::int64_t next_byte(LanguageModel& writer, const std::vector<std::int64_t>& t
 }
 
 }  // namespace
+
+void Model::set_loss_chunk_size(std::int64_t rows) {
+  if (rows < 0) throw UsageError("A loss chunk of " + std::to_string(rows) + " rows.", "Use 0 for all rows at once.");
+  if (rows > 0 && !divides_loss()) {
+    throw UsageError(
+        "The loss of this model is not computed in chunks: it has no head over many classes for each token.",
+        "Leave the loss chunk size 0. Language models and masked BERT divide theirs.");
+  }
+  loss_chunk_size_ = rows;
+}
 
 std::shared_ptr<Model> build(const job::ModelConfig& config) {
   return std::visit([](const auto& kind) { return make(kind); }, config);

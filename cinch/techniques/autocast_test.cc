@@ -8,6 +8,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "cinch/core/error.h"
+#include "cinch/techniques/scope.h"
 
 namespace cinch::techniques {
 namespace {
@@ -52,17 +53,117 @@ TEST(Autocast, KeepsCastsOfWeightsUntilTheOutermostEnds) {
   const auto x = at::ones({2, 2});
   const auto before = weight.use_count();
   {
-    const at::NoGradGuard no_grad;  // No graph holds anything: only the cache can.
     const Autocast outer(at::kCPU, at::kBFloat16);
     {
-      const at::AutoGradMode grad(true);
       const Autocast inner(at::kCPU, at::kBFloat16);
-      x.mm(weight);
+      x.mm(weight);  // No graph outlives this line: only the cache can hold anything.
     }
     EXPECT_GT(weight.use_count() + weight.weak_use_count(), before + 1);
   }
   EXPECT_EQ(weight.use_count(), before);
   EXPECT_EQ(weight.weak_use_count(), 1);
+}
+
+/// A weight, and the gradient it gets from a product computed by `forward`.
+template <class Forward>
+at::Tensor gradient_of(const Forward& forward) {
+  auto weight = at::linspace(-1, 1, 16).view({4, 4}).requires_grad_();
+  forward(at::linspace(0, 2, 16).view({4, 4}), weight).sum().backward();
+  return weight.grad();
+}
+
+at::Tensor uncached_gradient(at::ScalarType dtype) {
+  return gradient_of([dtype](const at::Tensor& x, const at::Tensor& weight) {
+    const Autocast autocast(at::kCPU, dtype);
+    return x.mm(weight);
+  });
+}
+
+TEST(Autocast, APassWithoutGradientsDoesNotCutOffTheNextOne) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const auto wanted = uncached_gradient(dtype);
+    const auto by_scope = gradient_of([dtype](const at::Tensor& x, const at::Tensor& weight) {
+      const Autocast autocast(at::kCPU, dtype);
+      {
+        const NoGradScope no_grad;
+        x.mm(weight);
+      }
+      return x.mm(weight);
+    });
+    const auto by_inference = gradient_of([dtype](const at::Tensor& x, const at::Tensor& weight) {
+      const Autocast autocast(at::kCPU, dtype);
+      {
+        const InferenceScope inference;
+        x.mm(weight);
+      }
+      return x.mm(weight);
+    });
+    const auto nested = gradient_of([dtype](const at::Tensor& x, const at::Tensor& weight) {
+      const Autocast autocast(at::kCPU, dtype);
+      {
+        const at::NoGradGuard no_grad;
+        const Autocast inner(at::kCPU, dtype);
+        x.mm(weight);
+      }
+      return x.mm(weight);
+    });
+    const auto within = gradient_of([dtype](const at::Tensor& x, const at::Tensor& weight) {
+      const at::NoGradGuard no_grad;
+      const Autocast autocast(at::kCPU, dtype);
+      x.mm(weight);
+      const at::AutoGradMode grad(true);
+      const Autocast inner(at::kCPU, dtype);
+      return x.mm(weight);
+    });
+    for (const auto& gradient : {by_scope, by_inference, nested, within}) {
+      ASSERT_TRUE(gradient.defined()) << "the cast that was cached had no graph";
+      EXPECT_TRUE(at::equal(gradient, wanted));
+    }
+  }
+}
+
+TEST(Autocast, EachTypeHasItsOwnCasts) {
+  const auto x = at::ones({2, 2});
+  const auto weight = at::ones({2, 2}).set_requires_grad(true);
+  const Autocast outer(at::kCPU, at::kBFloat16);
+  EXPECT_EQ(x.mm(weight).scalar_type(), at::kBFloat16);
+  {
+    const Autocast inner(at::kCPU, at::kHalf);
+    EXPECT_EQ(x.mm(weight).scalar_type(), at::kHalf);
+  }
+  EXPECT_EQ(x.mm(weight).scalar_type(), at::kBFloat16);
+}
+
+TEST(Autocast, ARegionThatIsSwitchedOffComputesInFloat32AndKeepsTheCasts) {
+  const auto x = at::ones({2, 2});
+  const auto weight = at::ones({2, 2}).set_requires_grad(true);
+  const Autocast outer(at::kCPU, at::kHalf);
+  x.mm(weight);
+  const auto held = weight.weak_use_count();
+  {
+    const Autocast off(at::kCPU, at::kFloat);
+    EXPECT_EQ(x.mm(weight).scalar_type(), at::kFloat);
+    const Autocast on_again(at::kCPU, at::kHalf);
+    EXPECT_EQ(x.mm(weight).scalar_type(), at::kHalf);
+  }
+  EXPECT_EQ(weight.weak_use_count(), held);
+}
+
+TEST(Autocast, OfCudaNestsAsOnTheCpu) {
+  {
+    const Autocast half(at::kCUDA, at::kHalf);
+    {
+      const Autocast off(at::kCUDA, at::kFloat);
+      EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCUDA));
+      const Autocast wide(at::kCUDA, at::kBFloat16);
+      EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCUDA));
+      EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCUDA), at::kBFloat16);
+    }
+    EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCUDA));
+    EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCUDA), at::kHalf);
+    EXPECT_EQ(type_of_product(), at::kFloat) << "the CPU's is another";
+  }
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCUDA));
 }
 
 TEST(Autocast, SettingsOfOtherDevicesStay) {

@@ -1,10 +1,8 @@
 #include "cinch/techniques/autocast.h"
 
 #include <string>
-#include <utility>
 
 #include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
 
 #include "cinch/core/error.h"
 
@@ -21,20 +19,14 @@ at::DeviceType checked(at::DeviceType device, at::ScalarType dtype) {
   }
   return device;
 }
-
-/// Whether casts in the cache were made where gradients are wanted; nothing: no Autocast lives.
-thread_local std::optional<bool> cached_with_grad;
 }  // namespace
 
 Autocast::Autocast(at::DeviceType device, at::ScalarType dtype)
     : device_(checked(device, dtype)),
       dtype_before_(at::autocast::get_autocast_dtype(device)),
       enabled_before_(at::autocast::is_autocast_enabled(device)),
-      grad_before_(std::exchange(cached_with_grad, at::GradMode::is_enabled())) {
-  // The cache knows a weight's cast by the weight alone: one of another type would be taken for it, and one that was
-  // made without a graph would cut the weight off from its gradient.
-  const bool other_type = dtype != at::kFloat && dtype != dtype_before_;
-  fresh_casts_ = other_type || (grad_before_ && grad_before_ != cached_with_grad);
+      fresh_casts_(dtype != at::kFloat && dtype != dtype_before_) {
+  // The cache knows a weight's cast by the weight alone: one of another type would be taken for it.
   if (fresh_casts_) at::autocast::clear_cache();
   at::autocast::increment_nesting();
   at::autocast::set_autocast_enabled(device_, dtype != at::kFloat);
@@ -45,6 +37,5 @@ Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0 || fresh_casts_) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, enabled_before_);
   at::autocast::set_autocast_dtype(device_, dtype_before_);
-  cached_with_grad = grad_before_;
 }
 }  // namespace cinch::techniques

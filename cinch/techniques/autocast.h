@@ -12,17 +12,13 @@
 // A weight is cast once while the outermost Autocast lives, and the cast kept: 2 bytes a parameter on top. Small
 // batches need more memory with it than without (docs/mixed-precision.md).
 
-#include <optional>
-
 #include <ATen/core/Tensor.h>
 
 namespace cinch::techniques {
 
 /// Autocast of one device type on this thread; the settings there were come back at the end, exceptions included. May
-/// be nested: casts of weights are kept until the outermost ends, and freed there (but for what a graph holds). One
-/// that begins under another type or another grad mode than the one around it begins and ends without casts: LibTorch
-/// would take the wrong ones. Within an Autocast, enter no_grad by NoGradScope (cinch/techniques/scope.h), for the same
-/// reason.
+/// be nested: casts of weights are kept until the outermost ends, and freed there (but for what a graph holds). One of
+/// another type than the one around it begins and ends without casts: LibTorch would take those of the wrong type.
 class [[nodiscard]] Autocast {
  public:
   /// `device`: CPU or CUDA. `dtype`: bfloat16 or half; float32 switches autocast off within an outer one. Throws
@@ -36,7 +32,6 @@ class [[nodiscard]] Autocast {
   at::DeviceType device_;
   at::ScalarType dtype_before_;
   bool enabled_before_;
-  std::optional<bool> grad_before_;
-  bool fresh_casts_ = false;
+  bool fresh_casts_;
 };
 }  // namespace cinch::techniques

@@ -4,13 +4,10 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include "cinch/record/recorder.h"
 
 namespace cinch::techniques {
-
-detail::CastsEndHere::~CastsEndHere() { at::autocast::clear_cache(); }
 
 void flush_autograd() noexcept {
   try {

@@ -1,10 +1,6 @@
 #pragma once
-// Lifetimes by scope: where nothing is to be differentiated, and what is to be gone at the end.
+// Lifetimes by scope: what is to be gone at the end.
 //
-//   {
-//     techniques::NoGradScope no_grad;               // evaluation: nothing is kept for backward
-//     loss = model.loss_sum(batch);
-//   }
 //   {
 //     techniques::OwningScope step;
 //     auto& batch = step.own(next_batch());
@@ -16,44 +12,9 @@
 #include <functional>
 #include <list>
 #include <memory>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/core/InferenceMode.h>
+#include <utility>
 
 namespace cinch::techniques {
-
-namespace detail {
-/// At its end casts that autocast cached are dropped: those made without a graph must not be met by a pass with one.
-struct CastsEndHere {
-  ~CastsEndHere();
-};
-}  // namespace detail
-
-/// at::NoGradGuard that is right within an Autocast too.
-class [[nodiscard]] NoGradScope {
- public:
-  NoGradScope() = default;
-  NoGradScope(const NoGradScope&) = delete;
-  NoGradScope& operator=(const NoGradScope&) = delete;
-
- private:
-  detail::CastsEndHere casts_;
-  at::NoGradGuard guard_;
-};
-
-/// c10::InferenceMode that is right within an Autocast too: tensors made in it have no versions and no graph, and can
-/// never be saved for backward.
-class [[nodiscard]] InferenceScope {
- public:
-  InferenceScope() = default;
-  InferenceScope(const InferenceScope&) = delete;
-  InferenceScope& operator=(const InferenceScope&) = delete;
-
- private:
-  detail::CastsEndHere casts_;
-  c10::InferenceMode guard_;
-};
 
 /// After an exception in backward LibTorch's engine keeps tensors in its queue until the next backward pass. This runs
 /// one, over nothing. Never throws.

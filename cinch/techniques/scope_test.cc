@@ -13,30 +13,6 @@
 namespace cinch::techniques {
 namespace {
 
-TEST(NoGradScope, KeepsNothingForBackward) {
-  const auto weight = at::ones({64, 64}).requires_grad_();
-  trace::Trace trace;
-  const record::Recorder recorder(trace);
-  {
-    const NoGradScope no_grad;
-    const auto y = weight.mul(2).exp();
-    EXPECT_FALSE(y.requires_grad());
-    EXPECT_EQ(recorder.live(), Bytes(64 * 64 * 4));
-  }
-  EXPECT_TRUE(weight.mul(2).requires_grad());
-}
-
-TEST(InferenceScope, MakesTensorsThatAreNeverDifferentiated) {
-  const auto weight = at::ones({4}).requires_grad_();
-  at::Tensor y;
-  {
-    const InferenceScope inference;
-    y = weight * 2;
-  }
-  EXPECT_TRUE(y.is_inference());
-  EXPECT_THROW(weight.mul(y), c10::Error);
-}
-
 TEST(OwningScope, LetsGoOfTheLastFirst) {
   std::string order;
   {

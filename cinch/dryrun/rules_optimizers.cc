@@ -28,6 +28,9 @@ void add_optimizer_rules(RuleTable& table) {
                 {.kind = OpRule::Kind::kShape, .shape = nothing, .scratch = gradient_copies});
   // Writes gradients and one number: a dry run's number stays as it was.
   table.add("aten::_amp_foreach_non_finite_check_and_unscale_", {.kind = OpRule::Kind::kShape, .shape = nothing});
+  // cinch/optim/internal/ops.h. Their scratch is an argument.
+  for (const char* op : {"cinch::adamw_8bit_", "cinch::lion_", "cinch::adafactor_"})
+    table.add(op, {.kind = OpRule::Kind::kShape, .shape = nothing});
   table.add_all(
       "_foreach_add _foreach_add_ _foreach_mul _foreach_mul_ _foreach_div _foreach_div_ _foreach_norm _foreach_sub_ "
       "_foreach_sqrt _foreach_addcmul_ _foreach_addcdiv_ _foreach_lerp_ _foreach_zero_ _foreach_copy_",

@@ -107,7 +107,21 @@ TEST(Optimizer, PassesOverParametersWithoutAGradient) {
   optimizer->step();
   EXPECT_FALSE(at::equal(used, at::ones({2})));
   EXPECT_TRUE(at::equal(idle, at::ones({2})));
-  EXPECT_EQ(optimizer->state().at("idle.step").item<float>(), 0);
+  EXPECT_THAT(optimizer->state(), ElementsAre(Key("idle.no_state"), Key("used.exp_avg"), Key("used.exp_avg_sq"), Key("used.step")));
+}
+
+TEST(Optimizer, WhatNeverHadAGradientHasNoStateAndResumesSo) {
+  const auto used = at::ones({2}).requires_grad_(), idle = at::ones({2}).requires_grad_();
+  const std::vector<ParameterGroup> groups{{.parameters = {{"used", used}, {"idle", idle}}, .learning_rate = 0.1}};
+  const auto before = adamw(groups), after = adamw(groups);
+  used.sum().backward();
+  before->step();
+  after->load_state(before->state());
+  EXPECT_EQ(after->state().size(), 4u);
+  idle.sum().backward();
+  after->step();
+  EXPECT_EQ(after->state().at("idle.step").item<float>(), 1);
+  EXPECT_EQ(after->state().at("used.step").item<float>(), 2);
 }
 
 TEST(Optimizer, TakesGradientsOfAnyLayout) {
@@ -233,6 +247,21 @@ TEST(Parameters, TiedCountOnce) {
   EXPECT_FLOAT_EQ(optimizer->step({.max_grad_norm = 100}).grad_norm.item<float>(), 2);
   EXPECT_TRUE(at::equal(module.first, at::zeros({4}))) << "stepped once";
   EXPECT_THAT(optimizer->state(), ElementsAre(Key("first.momentum_buffer")));
+}
+
+TEST(Parameters, VectorsDoNotDecay) {
+  const auto model = nn::Sequential(nn::Linear(6, 8), nn::Linear(8, 3));
+  const auto groups = without_decay_of_vectors(*model, 0.1, 0.5);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].weight_decay, 0.5);
+  EXPECT_EQ(groups[1].weight_decay, 0);
+  EXPECT_EQ(groups[0].learning_rate, 0.1);
+  EXPECT_EQ(groups[1].learning_rate, 0.1);
+  ASSERT_EQ(groups[0].parameters.size(), 2u);
+  ASSERT_EQ(groups[1].parameters.size(), 2u);
+  EXPECT_EQ(groups[0].parameters[1].name, "1.weight");
+  EXPECT_EQ(groups[1].parameters[0].name, "0.bias");
+  EXPECT_EQ(without_decay_of_vectors(*nn::Linear(nn::LinearOptions(2, 2).bias(false)), 0.1, 0.5).size(), 1u);
 }
 
 TEST(Optimizer, RefusesNonsense) {

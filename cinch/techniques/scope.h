@@ -5,8 +5,8 @@
 //     techniques::OwningScope step;
 //     auto& batch = step.own(next_batch());
 //     step.at_end([&] { optimizer.zero_grad(); });
-//     loss(batch).backward();                        // throws: gradients are dropped, then the batch; then it is
-//     caught optimizer.step();
+//     loss(batch).backward();  // throws: gradients are dropped, then the batch; only then is it caught
+//     optimizer.step();
 //   }
 
 #include <functional>

@@ -91,8 +91,8 @@ struct OptimizerConfig {
   double momentum = 0;                            ///< sgd
   double weight_decay = 0;
 };
-/// Of the arithmetic: kBf16 is autocast, weights and optimizer state stay float32.
-enum class Precision : std::uint8_t { kFp32, kBf16 };
+/// Of the arithmetic: kBf16 and kFp16 are autocast, weights and optimizer state stay float32. kFp16 scales the loss.
+enum class Precision : std::uint8_t { kFp32, kBf16, kFp16 };
 enum class Schedule : std::uint8_t { kConstant, kLinear, kCosine };
 
 struct TrainConfig {

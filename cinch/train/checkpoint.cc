@@ -91,7 +91,7 @@ void prune(const fs::path& run_dir) {
 }
 
 void write_state(const fs::path& file, const CheckpointState& state) {
-  const nlohmann::ordered_json document{{"version", kFormatVersion},
+  nlohmann::ordered_json document{{"version", kFormatVersion},
                                         {"step", state.step},
                                         {"seed", state.seed},
                                         {"data_position", state.data_position},
@@ -99,6 +99,8 @@ void write_state(const fs::path& file, const CheckpointState& state) {
                                         {"job", state.job},
                                         {"cinch", kVersion},
                                         {"libtorch", TORCH_VERSION}};
+  if (state.grad_scaler)
+    document["grad_scaler"] = {{"scale", state.grad_scaler->scale}, {"clean_updates", state.grad_scaler->clean_updates}};
   DurableFile out(file);
   out.write(document.dump(2) + "\n");
   out.close();
@@ -140,6 +142,15 @@ void set_generator(const fs::path& file, const at::Tensor& state) {
     throw DataError(file, 0, std::string("the generator refuses it: ") + error.what_without_backtrace(), kDamagedHint);
   }
 }
+/// A checkpoint of another precision has none: then the scale begins anew.
+void load_scaler(const fs::path& file, const CheckpointState& state, Session& session) {
+  if (session.grad_scaler() == nullptr || !state.grad_scaler) return;
+  try {
+    session.grad_scaler()->load_state(*state.grad_scaler);
+  } catch (const DataError& error) {
+    throw DataError(file, 0, error.what(), kDamagedHint);
+  }
+}
 }  // namespace
 
 Tensors weights_of(const torch::nn::Module& model) {
@@ -169,7 +180,9 @@ void save_checkpoint(const fs::path& run_dir, Session& session, const at::Tensor
     interchange::save_safetensors(temporary / kWeights, {weights_of(session.model()), metadata});
     interchange::save_safetensors(temporary / kOptimizer, {session.optimizer().state(), metadata});
     interchange::save_safetensors(temporary / kGenerator, {{{"cpu", generator}}, {}});
-    write_state(temporary / kState, state);
+    CheckpointState whole = state;
+    if (const auto* scaler = session.grad_scaler()) whole.grad_scaler = scaler->state();
+    write_state(temporary / kState, whole);
     interchange::sync_folder(temporary);
     interchange::rename_path(temporary, folder);
     interchange::sync_folder(checkpoints);
@@ -199,6 +212,8 @@ CheckpointState read_checkpoint_state(const fs::path& checkpoint) {
     CheckpointState state{document.at("step").get<std::int64_t>(), document.at("seed").get<std::uint64_t>(),
                           document.at("data_position").get<std::string>(), document.at("plan").get<std::string>(),
                           document.at("job").get<std::string>()};
+    if (const auto scaler = document.find("grad_scaler"); scaler != document.end())
+      state.grad_scaler = {scaler->at("scale").get<double>(), scaler->at("clean_updates").get<std::int64_t>()};
     if (step_in_name(checkpoint) != state.step) {
       throw DataError(file, 0, "it is of step " + std::to_string(state.step) + ", not what its folder's name says",
                       kDamagedHint);
@@ -225,6 +240,7 @@ CheckpointState load_checkpoint(const fs::path& checkpoint, Session& session) {
   } catch (const DataError& error) {
     throw DataError(checkpoint / kOptimizer, 0, error.what(), "Resume with the optimizer of the run that was saved.");
   }
+  load_scaler(checkpoint / kState, state, session);
   set_generator(checkpoint / kGenerator, generator_state);
   const at::NoGradGuard no_grad;
   for (auto& [name, tensor] : live) tensor.copy_(weights.tensors.at(name));

@@ -26,6 +26,7 @@ struct CheckpointState {
   std::uint64_t seed = 0;
   std::string data_position{};  ///< data::Source::state().
   std::string plan{}, job{};   ///< As TOML.
+  std::optional<optim::GradScalerState> grad_scaler{};  ///< The session's, of fp16 alone; save_checkpoint() fills it in.
 };
 
 /// Parameters and buffers by module path; one that is tied counts once, under its first name. Views, not copies.

@@ -62,6 +62,7 @@ void Session::compose() {
     record::label(buffer.value(), trace::Category::kBuffer, buffer.key());
   policies_ = std::make_unique<techniques::CallPolicies>(*model_, plan_.activations);
   optimizer_ = make_optimizer(*model_, train_);
+  if (train_.precision == job::Precision::kFp16) grad_scaler_.emplace();
 }
 
 std::int64_t Session::micro_batch_size(std::int64_t batch_size) const {
@@ -74,6 +75,7 @@ StepReport Session::step(const data::Batch& batch) {
     return try_step(batch, step);
   } catch (...) {  // All or nothing, but for random numbers that were drawn and batch norm's statistics.
     optimizer_->zero_grad();
+    if (grad_scaler_) grad_scaler_->abandon();
     flush_engine();
     throw;
   }
@@ -90,15 +92,24 @@ StepReport Session::try_step(const data::Batch& batch, std::uint32_t step) {
     report.loss = sum_of(report.loss, forward_backward(part, batch.target_count, step));
   }
   const PhaseScope phase(Phase::kOptimizer, step);
-  report.grad_norm = optimizer_->step({.max_grad_norm = train_.max_grad_norm}).grad_norm;
+  report.grad_norm = optimizer_step().value_or(optim::StepResult{}).grad_norm;
   optimizer_->zero_grad();
   ++steps_done_;
   return report;
 }
 
+std::optional<optim::StepResult> Session::optimizer_step() {
+  const optim::StepOptions options{.max_grad_norm = train_.max_grad_norm};
+  if (!grad_scaler_) return optimizer_->step(options);
+  auto result = grad_scaler_->step(*optimizer_, options);
+  grad_scaler_->update();
+  return result;
+}
+
 at::Tensor Session::loss_sum(const data::Batch& part) {
   std::optional<techniques::Autocast> autocast;
   if (train_.precision == job::Precision::kBf16) autocast.emplace(device_, at::kBFloat16);
+  if (train_.precision == job::Precision::kFp16) autocast.emplace(device_, at::kHalf);
   return model_->loss_sum(part);
 }
 
@@ -110,7 +121,7 @@ at::Tensor Session::forward_backward(const data::Batch& part, std::int64_t targe
     loss = loss_sum(part).div(static_cast<double>(std::max<std::int64_t>(target_count, 1)));
   }
   const PhaseScope phase(Phase::kBackward, step);
-  loss.backward();
+  (grad_scaler_ ? grad_scaler_->scale(loss) : loss).backward();
   for (const auto& group : optimizer_->groups())
     for (const auto& parameter : group.parameters)
       record::label(parameter.tensor.grad(), trace::Category::kGradient, parameter.name);

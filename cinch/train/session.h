@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cinch/job/job.h"
 #include "cinch/models/model.h"
+#include "cinch/optim/grad_scaler.h"
 #include "cinch/optim/optimizer.h"
 #include "cinch/plan/plan.h"
 #include "cinch/techniques/call.h"
@@ -18,7 +20,7 @@ namespace cinch::train {
 
 struct StepReport {
   at::Tensor loss;       ///< Mean loss over counted targets; a float32 scalar.
-  at::Tensor grad_norm;  ///< Before clipping; undefined without max_grad_norm.
+  at::Tensor grad_norm;  ///< Before clipping; undefined without max_grad_norm, and where the step was left out.
 };
 
 class Session {
@@ -30,14 +32,16 @@ class Session {
   Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan);
 
   /// For each micro-batch forward and backward, weighted by its share of target_count; clip; optimizer step; gradients
-  /// dropped. The number of steps done rises by one. A step that throws (out of memory) leaves weights, optimizer state
-  /// and live memory as they were, and can be tried again; random numbers it drew are gone.
+  /// dropped. The number of steps done rises by one. In fp16 a step whose gradients overflowed counts, and leaves weights
+  /// and optimizer state alone. A step that throws (out of memory) leaves weights, optimizer state and live memory as
+  /// they were, and can be tried again; random numbers it drew are gone.
   StepReport step(const data::Batch& batch);
   /// Mean loss; no gradients, model in eval mode; in micro-batches as training.
   at::Tensor evaluate(const data::Batch& batch);
 
   models::Model& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
+  optim::GradScaler* grad_scaler() { return grad_scaler_ ? &*grad_scaler_ : nullptr; }  ///< Of fp16 alone.
   const techniques::CallPolicies& policies() const { return *policies_; }
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
@@ -46,6 +50,7 @@ class Session {
   void compose();
   std::int64_t micro_batch_size(std::int64_t batch_size) const;
   StepReport try_step(const data::Batch& batch, std::uint32_t step);
+  std::optional<optim::StepResult> optimizer_step();  ///< Nothing: left out.
   at::Tensor loss_sum(const data::Batch& part);
   at::Tensor forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step);
 
@@ -55,6 +60,7 @@ class Session {
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<techniques::CallPolicies> policies_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::GradScaler> grad_scaler_;
   std::int64_t steps_done_ = 0;
 };
 }  // namespace cinch::train

@@ -12,7 +12,7 @@ inline const std::vector<std::string> kDataKinds{"text", "csv", "synthetic"};
 inline const std::vector<std::string> kOptimizers{"adamw", "sgd"};
 inline const std::vector<std::string> kSchedules{"constant", "linear", "cosine"};
 inline const std::vector<std::string> kActivations{"gelu", "gelu_tanh"};
-inline const std::vector<std::string> kPrecisions{"fp32", "bf16"};
+inline const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16"};
 
 inline const std::vector<std::string> kSections{"model", "data", "train", "memory"};
 

@@ -76,14 +76,6 @@ OptimizerConfig read_optimizer(const Section& train, std::size_t kind) {
   return optimizer;
 }
 
-Precision read_precision(const Section& train) {
-  if (train.has("precision") && train.text("precision") == "fp16") {
-    train.fail("precision", "is \"fp16\", whose small gradients need loss scaling, which this version does not have",
-               "Use \"bf16\": as small, and it needs none.");
-  }
-  return static_cast<Precision>(train.choice("precision", kPrecisions, 0));
-}
-
 TrainConfig read_train(const Section& section, std::size_t optimizer) {
   TrainConfig train;
   train.batch_size = section.integer("batch_size", kSize);
@@ -93,7 +85,7 @@ TrainConfig read_train(const Section& section, std::size_t optimizer) {
   train.schedule = static_cast<Schedule>(section.choice("schedule", kSchedules, 0));
   train.warmup_steps = section.integer("warmup_steps", kCount, train.warmup_steps);
   if (section.has("max_grad_norm")) train.max_grad_norm = section.number("max_grad_norm", kPositive);
-  train.precision = read_precision(section);
+  train.precision = static_cast<Precision>(section.choice("precision", kPrecisions, 0));
   train.evaluate_every = section.integer("evaluate_every", kCount, train.evaluate_every);
   train.evaluation_batches = section.integer("evaluation_batches", kSize, train.evaluation_batches);
   train.save_every = section.integer("save_every", kCount, train.save_every);

@@ -8,6 +8,9 @@ if(CINCH_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
+# No test reads or writes the user's cache, nor depends on what another left there.
+list(APPEND CINCH_TEST_ENVIRONMENT "CINCH_CACHE_DIR=")
+
 add_library(cinch_options INTERFACE)
 target_compile_options(cinch_options INTERFACE -Wall -Wextra)
 target_include_directories(cinch_options INTERFACE ${CMAKE_SOURCE_DIR})

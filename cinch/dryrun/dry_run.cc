@@ -9,6 +9,7 @@
 
 #include "cinch/dryrun/internal/claim.h"
 #include "cinch/dryrun/internal/fake.h"
+#include "cinch/dryrun/internal/probe.h"
 #include "cinch/dryrun/internal/state.h"
 
 namespace cinch::dryrun {
@@ -51,6 +52,7 @@ DryRun::State::State(trace::Sink& sink, const device::DeviceSpec& target)
 DryRun::State::~State() {
   cublas_workspaces.clear();
   g_active = nullptr;
+  internal::save_probes();
   internal::release_cuda();
   for (auto& [impl, leaf] : leaves)
     if (leaf.tensor.grad().defined() && is_fake(leaf.tensor.grad())) leaf.tensor.mutable_grad() = leaf.grad;

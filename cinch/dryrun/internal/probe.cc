@@ -1,16 +1,22 @@
 #include "cinch/dryrun/internal/probe.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "cinch/dryrun/dry_run.h"
 #include "cinch/dryrun/internal/call_values.h"
 #include "cinch/dryrun/internal/fake.h"
+#include "cinch/dryrun/internal/probe_cache.h"
 #include "cinch/dryrun/internal/twins.h"
 #include "cinch/dryrun/internal/unknown_values.h"
 #include "cinch/record/listener.h"
@@ -44,7 +50,9 @@ class Capture final : public record::Listener {
   record::Listener* before_;
 };
 
-void append(std::string& key, std::int64_t number) { key.append(reinterpret_cast<const char*>(&number), sizeof number); }
+void append(std::string& key, std::int64_t number) {
+  key.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
 
 void append(std::string& key, const c10::IValue& value, std::map<const void*, std::int64_t>& storages) {
   if (value.isTensor() && value.toTensor().defined()) {
@@ -71,18 +79,34 @@ void append(std::string& key, const c10::IValue& value, std::map<const void*, st
   }
 }
 
-std::string signature(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  std::string key = op.operator_name().name + '.' + op.operator_name().overload_name + '|';
+/// What kernels look at beside their arguments.
+void append_settings(std::string& key) {
+  using Backend = at::Float32Backend;
+  using Op = at::Float32Op;
+  const auto& context = at::globalContext();
+  const bool flags[] = {context.userEnabledMkldnn(),     context.deterministicMkldnn(),
+                        context.userEnabledNNPACK(),     context.deterministicAlgorithms(),
+                        context.allowFP16ReductionCPU(), at::autocast::is_autocast_enabled(at::kCPU)};
+  for (const bool flag : flags) key += flag ? '1' : '0';
+  for (const auto op : {Op::CONV, Op::RNN, Op::MATMUL})
+    append(key, static_cast<std::int64_t>(context.float32Precision(Backend::MKLDNN, op)));
+  append(key, static_cast<std::int64_t>(at::autocast::get_autocast_dtype(at::kCPU)));
+  append(key, static_cast<std::int64_t>(c10::get_default_dtype_as_scalartype()));
   append(key, at::get_num_threads());
+}
+
+std::string signature(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                      const std::optional<ValuePolicy>& policy) {
+  std::string key = op.operator_name().name + '.' + op.operator_name().overload_name + '|';
+  append_settings(key);
+  if (policy) append(key, static_cast<std::int64_t>(policy->bound.value_or(Fill::kZeros)));
   std::map<const void*, std::int64_t> storages;
   for (const auto& value : arguments) append(key, value, storages);
   return key;
 }
 
 /// Its layout over a storage of its own.
-at::Tensor meta_of(const at::Tensor& tensor) {
-  return make_meta(tensor, make_meta_storage(0));
-}
+at::Tensor meta_of(const at::Tensor& tensor) { return make_meta(tensor, make_meta_storage(0)); }
 
 bool same_layout(const at::Tensor& left, const at::Tensor& right) {
   return left.sizes() == right.sizes() && left.strides() == right.strides() &&
@@ -104,7 +128,8 @@ KernelScript run(const c10::OperatorHandle& op, const torch::jit::Stack& argumen
   for (const auto& value : stack)
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       const auto place = twins.place_of(tensor);
-      script.places.push_back(place ? *place : KernelScript::Place{KernelScript::Place::Kind::kAllocation, capture.index_of(tensor)});
+      script.places.push_back(
+          place ? *place : KernelScript::Place{KernelScript::Place::Kind::kAllocation, capture.index_of(tensor)});
     });
   for (std::size_t i = 0; i < twins.twins().size(); ++i) {
     const auto& twin = twins.twins()[i];
@@ -132,21 +157,64 @@ KernelScript run(const c10::OperatorHandle& op, const torch::jit::Stack& argumen
     throw;
   }
 }
+
+bool all_fake(const c10::IValue& argument) {
+  bool any = false, all = true;
+  for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    any = true;
+    all = all && is_fake(tensor);
+  });
+  return any && all;
+}
+
+/// Of the process, for good.
+struct Known {
+  std::mutex lock;
+  std::unordered_map<std::string, KernelScript> scripts;
+  std::optional<ProbeCache> cache;  ///< Once something was asked.
+  std::atomic<std::size_t> kernels_run = 0;
+};
+Known& known() {
+  static auto* known = new Known;
+  return *known;
+}
 }  // namespace
 
 const KernelScript& probe(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  static std::mutex lock;
-  static auto* known = new std::unordered_map<std::string, KernelScript>;
+  auto& all = known();
   const auto policy = value_dependence(op, arguments).policy;
-  if (policy && !has_fake(arguments[policy->argument])) {  // Exact, and of these values alone.
+  if (policy && !all_fake(arguments[policy->argument])) {  // Of these values alone.
     thread_local KernelScript script;
+    ++all.kernels_run;
     return script = run(op, arguments, policy);
   }
-  auto key = signature(op, arguments);
-  std::lock_guard guard(lock);
-  if (auto it = known->find(key); it != known->end()) return it->second;
-  return known->emplace(std::move(key), run(op, arguments, policy)).first->second;
+  auto key = signature(op, arguments, policy);
+  std::lock_guard guard(all.lock);
+  if (auto it = all.scripts.find(key); it != all.scripts.end()) return it->second;
+  if (!all.cache) all.cache.emplace();
+  auto script = all.cache->find(op, arguments, key);
+  if (!script) {
+    ++all.kernels_run;
+    script = run(op, arguments, policy);
+    all.cache->keep(op, key, *script);
+  }
+  return all.scripts.emplace(std::move(key), std::move(*script)).first->second;
 }
+
+void save_probes() noexcept {
+  auto& all = known();
+  std::lock_guard guard(all.lock);
+  if (all.cache) all.cache->save();
+}
+
+void forget_probes() {
+  auto& all = known();
+  std::lock_guard guard(all.lock);
+  all.scripts.clear();
+  all.cache.reset();
+}
+
+std::size_t kernels_probed() { return known().kernels_run; }
 
 Bytes KernelScript::peak() const {
   Bytes live, peak;

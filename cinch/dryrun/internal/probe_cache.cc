@@ -1,0 +1,87 @@
+#include "cinch/dryrun/internal/probe_cache.h"
+
+#include <ATen/Version.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <set>
+#include <string_view>
+
+#include "cinch/core/version.h"
+#include "cinch/dryrun/internal/probe_bytes.h"
+
+namespace cinch::dryrun::internal {
+namespace {
+
+/// Raised whenever the probe of an unchanged kernel would find something else (stand-ins hold other values), or
+/// probe_bytes.cc writes something else.
+constexpr int kFormat = 1;
+
+/// Of the first core: kernels are chosen, and their blocks cut, by what it can do and how large its caches are.
+std::string processor() {
+  static constexpr std::string_view kFields[] = {"vendor_id", "cpu family", "model", "model name",
+                                                 "stepping",  "cache size", "flags"};
+  std::ifstream file("/proc/cpuinfo");
+  std::string text;
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    const auto field = line.substr(0, line.find_first_of("\t:"));
+    if (std::find(std::begin(kFields), std::end(kFields), field) != std::end(kFields)) text += line + '\n';
+  }
+  return text;
+}
+
+/// oneDNN's settings: they hold instructions back, and choose its arithmetic.
+std::string environment() {
+  std::set<std::string> chosen;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    if (const std::string_view text(*entry); text.starts_with("ONEDNN_") || text.starts_with("DNNL_"))
+      chosen.emplace(text);
+  std::string text;
+  for (const auto& entry : chosen) text += entry + '\n';
+  return text;
+}
+
+/// show_config(): LibTorch's version and commit, its libraries' versions, and the instruction set that it chose.
+std::string title() {
+  return "probes " + std::to_string(kFormat) + " of cinch " + kVersion + '\n' + processor() + environment() +
+         at::show_config();
+}
+}  // namespace
+
+ProbeCache::ProbeCache() {
+  const auto folder = cache_folder();
+  if (!folder || processor().empty()) return;
+  file_.emplace(*folder, "probes", title());
+}
+
+bool ProbeCache::is_kept(const c10::OperatorHandle& op) {
+  const auto [slot, fresh] = is_kept_.try_emplace(op.operator_name(), false);
+  if (!fresh || !op.operator_name().name.starts_with("aten::")) return slot->second;
+  // It names the file that registered each kernel, and those that were replaced.
+  const auto state = op.dumpState();
+  const auto begin = state.find("\nCPU: ");
+  const auto line =
+      begin == std::string::npos ? std::string() : state.substr(begin + 1, state.find('\n', begin + 1) - begin);
+  return slot->second = state.find("(inactive)") == std::string::npos &&
+                        (line.empty() || line.find("ATen/RegisterCPU") != std::string::npos);
+}
+
+std::optional<KernelScript> ProbeCache::find(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                                             const std::string& signature) {
+  if (!file_ || !is_kept(op)) return std::nullopt;
+  const auto* bytes = file_->find(signature);
+  if (bytes == nullptr) return std::nullopt;
+  auto script = from_bytes(*bytes);
+  if (!script || !answers(*script, op, arguments)) return std::nullopt;
+  return script;
+}
+
+void ProbeCache::keep(const c10::OperatorHandle& op, const std::string& signature, const KernelScript& script) {
+  if (!file_ || !is_kept(op)) return;
+  if (auto bytes = to_bytes(script)) file_->add(signature, std::move(*bytes));
+}
+
+void ProbeCache::save() noexcept {
+  if (file_) file_->save();
+}
+}  // namespace cinch::dryrun::internal

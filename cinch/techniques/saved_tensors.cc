@@ -83,8 +83,10 @@ SavedVersion::SavedVersion(const at::Tensor& tensor) : sizes_(tensor.sizes()), d
   version_ = counter_.current_version();
 }
 
+bool SavedVersion::changed() const { return counter_.enabled() && counter_.current_version() != version_; }
+
 void SavedVersion::check() const {
-  if (!counter_.enabled() || counter_.current_version() == version_) return;
+  if (!changed()) return;
   throw Error("A tensor saved for backward was changed in place before backward used it: " +
                   internal::describe(dtype_, sizes_) + (module_.empty() ? "" : ", saved in " + module_) +
                   ", at version " + std::to_string(version_) + ", now at version " +
@@ -92,13 +94,15 @@ void SavedVersion::check() const {
               "Replace the in-place op (name_, +=) by one that makes a new tensor, or do it after backward.");
 }
 
-SavedTensor::SavedTensor(const at::Tensor& tensor) : version_(tensor) {
+SavedTensorPolicy* active_policy() noexcept { return active_policies.empty() ? nullptr : active_policies.back(); }
+
+std::unique_ptr<SavedHandle> keep(const at::Tensor& tensor) { return std::make_unique<Kept>(tensor); }
+
+SavedTensor::SavedTensor(const at::Tensor& tensor) : SavedTensor(tensor, active_policy()) {}
+
+SavedTensor::SavedTensor(const at::Tensor& tensor, SavedTensorPolicy* policy) : version_(tensor) {
   const at::NoGradGuard no_grad;
-  if (active_policies.empty()) {
-    handle_ = std::make_unique<Kept>(tensor);
-  } else {
-    handle_ = active_policies.back()->pack(tensor);
-  }
+  handle_ = policy == nullptr ? keep(tensor) : policy->pack(tensor);
 }
 
 at::Tensor SavedTensor::unpack() const {

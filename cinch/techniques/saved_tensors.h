@@ -46,10 +46,17 @@ class [[nodiscard]] SavedTensorScope {
   SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 };
 
+/// The policy of the innermost scope of this thread; nullptr if there is none.
+SavedTensorPolicy* active_policy() noexcept;
+
+/// Keeps `tensor` as it is: for what a policy has no better form of.
+std::unique_ptr<SavedHandle> keep(const at::Tensor& tensor);
+
 /// What a tensor was when it was saved, to tell later whether it was changed in place. Holds no storage.
 class SavedVersion {
  public:
   explicit SavedVersion(const at::Tensor& tensor);
+  bool changed() const;
   /// Throws Error naming tensor and module if it was.
   void check() const;
 
@@ -66,8 +73,11 @@ class SavedVersion {
 class SavedTensor {
  public:
   explicit SavedTensor(const at::Tensor& tensor);
+  /// Through `policy`, or as it is if that is nullptr.
+  SavedTensor(const at::Tensor& tensor, SavedTensorPolicy* policy);
   /// The values, outside any graph. Throws Error if the tensor was changed in place meanwhile.
   at::Tensor unpack() const;
+  bool changed() const { return version_.changed(); }
 
  private:
   SavedVersion version_;

@@ -36,9 +36,12 @@ class Drop final : public SavedTensorPolicy {
 namespace detail {
 
 struct CheckpointRegion::State {
-  explicit State(std::shared_ptr<internal::Frame> frame) : drop(std::move(frame)), scope(drop) {}
+  explicit State(const std::shared_ptr<internal::Frame>& frame)
+      : drop(frame), scope(drop), keeping(frame->kept_outputs()), logging(frame->op_log()) {}
   Drop drop;
   SavedTensorScope scope;
+  internal::KeepingScope keeping;
+  internal::OpLogScope logging;
 };
 
 CheckpointRegion::CheckpointRegion(const CheckpointPolicy& policy, c10::ArrayRef<at::Tensor> inputs, Rerun rerun)

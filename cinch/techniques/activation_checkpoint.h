@@ -2,12 +2,14 @@
 // Activation checkpointing: save a region's inputs only, run it again in backward.
 //
 //   y = cinch::checkpoint([block](at::Tensor x) { return block->forward(x); }, x);
+//   y = cinch::checkpoint({.keep = OpSet::matmuls_and_attention()}, ...);          // recomputes what is cheap alone
 //
 // Follows torch/utils/checkpoint.py, use_reentrant=False.
 
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,7 +22,16 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/ArrayRef.h>
 
+#include "cinch/techniques/op_set.h"
+
 namespace cinch::techniques {
+
+/// What is compared between a region's forward and its second run, beyond what check_recomputation compares.
+enum class DeterminismCheck : std::uint8_t {
+  kNone,
+  kOps,     ///< The ops it calls, in order.
+  kValues,  ///< Also checksums of what they give: reads every result once more, twice.
+};
 
 /// Immutable.
 struct CheckpointPolicy {
@@ -29,6 +40,12 @@ struct CheckpointPolicy {
   /// Tensors that forward updates in place and backward does not read, such as batch norm's running statistics: the
   /// second run's updates are undone, so that they are updated once. call() names the module's buffers itself.
   std::vector<at::Tensor> updated = {};
+  /// Selective checkpointing: outputs of these ops are saved, beside the inputs, and backward does not run them again.
+  /// Saved as the enclosing scope's policy says (an Offload moves them). One that was changed in place is computed
+  /// again. In a checkpoint inside this one its own policy holds alone.
+  OpSet keep = {};
+  DeterminismCheck determinism =
+      DeterminismCheck::kNone;  ///< Throws Error naming the first op that differs, and module.
 };
 
 namespace detail {

@@ -88,7 +88,9 @@ class Frame::Keep final : public SavedTensorPolicy {
   Keep(Frame& frame, int task) : frame_(frame), task_(task), needed_(frame.needed()) {}
 
   std::unique_ptr<SavedHandle> pack(const at::Tensor& tensor) override {
+    const at::DisableRecordFunctionGuard not_the_regions;
     if (enough()) throw Enough(&frame_);  // again: something in the region caught the first
+    frame_.check_ops();
     const auto& save = frame_.saves_[count_];
     if (frame_.policy_.check_recomputation) frame_.check(count_, tensor);
     auto kept = tensor.detach();
@@ -116,6 +118,8 @@ Frame::Frame(const CheckpointPolicy& policy, at::ArrayRef<at::Tensor> inputs, de
     input_requires_grad_.push_back(input.defined() && input.requires_grad());
   }
   if (policy_.preserve_rng_state) generators_ = GeneratorStates(inputs);
+  if (!policy_.keep.empty()) kept_.emplace(policy_.keep, active_policy());
+  if (policy_.determinism != DeterminismCheck::kNone) log_.emplace(policy_.determinism == DeterminismCheck::kValues);
 }
 
 std::shared_ptr<Slot> Frame::drop(const at::Tensor& tensor) {
@@ -182,11 +186,16 @@ void Frame::run_until_enough(Keep& keep) {
   const AutocastScope autocast(autocast_);
   const at::AutoGradMode grad_mode(true);
   const SavedTensorScope saving(keep);
+  if (kept_) kept_->begin_second_run(where());
+  if (log_) log_->begin_second_run();
+  const KeepingScope keeping(kept_outputs());
+  const OpLogScope logging(op_log());
   try {
     rerun_(inputs);
   } catch (const Enough& enough) {
     if (enough.frame != this) throw;
   }
+  check_ops();
   if (keep.enough()) return;
   throw Error("Recomputing " + where() + " saved " + std::to_string(keep.count()) + " tensors, its forward " +
                   std::to_string(saves_.size()) + ".",
@@ -218,6 +227,12 @@ void Frame::check(std::size_t index, const at::Tensor& tensor) const {
                   std::to_string(index) + (maker ? " (" + maker->name() + ")" : std::string()) + " was " +
                   describe(save.dtype, save.sizes, save.device) + ", now " +
                   describe(tensor.scalar_type(), tensor.sizes(), tensor.device()) + ".",
+              "A checkpointed function must do the same both times: nothing in it may depend on what changes between.");
+}
+
+void Frame::check_ops() const {
+  if (!log_ || !log_->difference()) return;
+  throw Error("Recomputing " + where() + " did something else than its forward: " + *log_->difference() + ".",
               "A checkpointed function must do the same both times: nothing in it may depend on what changes between.");
 }
 

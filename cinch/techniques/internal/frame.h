@@ -13,6 +13,8 @@
 
 #include "cinch/techniques/activation_checkpoint.h"
 #include "cinch/techniques/internal/call_context.h"
+#include "cinch/techniques/internal/kept_outputs.h"
+#include "cinch/techniques/internal/op_log.h"
 #include "cinch/techniques/internal/surroundings.h"
 #include "cinch/techniques/saved_tensors.h"
 
@@ -48,6 +50,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   /// Drops what graph task `task` left.
   void forget(int task);
 
+  /// What the region's ops pass through while it runs; nullptr if its policy asks for none.
+  KeptOutputs* kept_outputs() { return kept_ ? &*kept_ : nullptr; }
+  OpLog* op_log() { return log_ ? &*log_ : nullptr; }
+
  private:
   class Keep;
   struct Save {
@@ -62,6 +68,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<at::Tensor> unpack_inputs() const;
   std::size_t needed() const;  ///< Number of saves up to the last one that the graph may ask for.
   void check(std::size_t index, const at::Tensor& tensor) const;
+  void check_ops() const;
   std::string where() const;
   void forget_locked(int task);
 
@@ -71,6 +78,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   const CallContext calls_;
   const AutocastState autocast_;
   GeneratorStates generators_;
+  std::optional<KeptOutputs> kept_;
+  std::optional<OpLog> log_;
   std::vector<std::optional<SavedTensor>> inputs_;
   std::vector<bool> input_requires_grad_;
   std::vector<Save> saves_;

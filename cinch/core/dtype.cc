@@ -20,7 +20,16 @@ constexpr std::array<Row, kDTypeCount> kRows{{{"float32", 4},
                                               {"uint8", 1},
                                               {"bool", 1},
                                               {"complex64", 8},
-                                              {"complex128", 16}}};
+                                              {"complex128", 16},
+                                              {"float8_e4m3fn", 1},
+                                              {"float8_e5m2", 1},
+                                              {"float8_e4m3fnuz", 1},
+                                              {"float8_e5m2fnuz", 1},
+                                              {"float8_e8m0fnu", 1},
+                                              {"uint16", 2},
+                                              {"uint32", 4},
+                                              {"uint64", 8},
+                                              {"complex32", 4}}};
 }  // namespace
 
 Bytes element_size(DType dtype) { return Bytes(kRows.at(static_cast<std::size_t>(dtype)).size); }

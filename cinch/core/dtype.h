@@ -22,9 +22,18 @@ enum class DType : std::uint8_t {
   kUInt8,
   kBool,
   kComplex64,
-  kComplex128
+  kComplex128,
+  kFloat8E4M3Fn,
+  kFloat8E5M2,
+  kFloat8E4M3FnUz,
+  kFloat8E5M2FnUz,
+  kFloat8E8M0Fnu,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kComplex32
 };
-inline constexpr int kDTypeCount = 12;
+inline constexpr int kDTypeCount = 21;
 
 Bytes element_size(DType dtype);
 /// "float32", "bfloat16", …

@@ -5,46 +5,14 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "cinch/core/error.h"
-#include "cinch/dryrun/dry_run.h"
-#include "cinch/record/recorder.h"
-#include "cinch/trace/trace.h"
+#include "cinch/dryrun/internal/run_both_test.h"
 
 namespace cinch::dryrun {
 namespace {
 
-struct Runs {
-  trace::Trace predicted, recorded;
-  std::vector<std::string> bounded;
-};
-
-template <class Program>
-Runs run_both(const Program& program) {
-  Runs runs;
-  {
-    const DryRun dry(runs.predicted, device::find("cpu"));
-    program();
-    runs.bounded = dry.bounded();
-  }
-  {
-    const record::Recorder recorder(runs.recorded);
-    program();
-  }
-  return runs;
-}
-
-void expect_same(const Runs& runs) {
-  EXPECT_EQ(trace::compare_phase_ends(runs.predicted, runs.recorded).value_or("none"), "none");
-  EXPECT_EQ(trace::Timeline(runs.predicted).peak().bytes, trace::Timeline(runs.recorded).peak().bytes);
-  EXPECT_GT(trace::Timeline(runs.predicted).peak().bytes, Bytes());
-}
-
-template <class Program>
-void expect_same_memory(const Program& program) {
-  const auto runs = run_both(program);
-  expect_same(runs);
-  EXPECT_THAT(runs.bounded, ::testing::IsEmpty());
-}
+using internal::expect_same;
+using internal::expect_same_memory;
+using internal::run_both;
 
 class AnyOp : public ::testing::TestWithParam<int> {
  protected:
@@ -133,6 +101,20 @@ TEST_P(AnyOp, ViewsOutAndTypes) {
     const auto b = at::complex(a, a), c = b.abs(), d = a.to(at::kHalf), e = a.to(at::kBFloat16);
     const auto f = at::view_as_real(b).sum(), g = d + 1, h = b.conj().resolve_conj();
   });
+}
+
+/// Types that few kernels compute with: they are made, cast, copied and seen as others.
+TEST_P(AnyOp, OfEveryType) {
+  for (const auto dtype : {at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu,
+                           at::kUInt16, at::kUInt32, at::kUInt64, at::kComplexHalf}) {
+    SCOPED_TRACE(c10::toString(dtype));
+    expect_same_memory([&] {
+      const auto a = at::rand({90, 120}), b = a.to(dtype), c = b.clone(), d = c.to(at::kFloat), e = at::empty({80, 70}, dtype);
+      const auto f = at::cat({b, c}), g = b.t().contiguous(), h = b.view(at::kByte).narrow(1, 0, 50).clone();
+      auto i = at::zeros({90, 120}, dtype);
+      i.copy_(a);
+    });
+  }
 }
 
 TEST_P(AnyOp, UnderInferenceMode) {

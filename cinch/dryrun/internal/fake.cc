@@ -61,6 +61,15 @@ DType dtype_of(at::ScalarType type) {
     case at::kBool: return DType::kBool;
     case at::kComplexFloat: return DType::kComplex64;
     case at::kComplexDouble: return DType::kComplex128;
+    case at::kComplexHalf: return DType::kComplex32;
+    case at::kFloat8_e4m3fn: return DType::kFloat8E4M3Fn;
+    case at::kFloat8_e5m2: return DType::kFloat8E5M2;
+    case at::kFloat8_e4m3fnuz: return DType::kFloat8E4M3FnUz;
+    case at::kFloat8_e5m2fnuz: return DType::kFloat8E5M2FnUz;
+    case at::kFloat8_e8m0fnu: return DType::kFloat8E8M0Fnu;
+    case at::kUInt16: return DType::kUInt16;
+    case at::kUInt32: return DType::kUInt32;
+    case at::kUInt64: return DType::kUInt64;
     default: throw UnsupportedError(std::string("tensors of type ") + c10::toString(type));
   }
 }

@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr std::uint64_t kPrefix = 8;  ///< The header's length, before it.
 constexpr std::size_t kMostDimensions = 64;
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 16> kDTypes{{
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 19> kDTypes{{
     {"F64", at::kDouble},
     {"F32", at::kFloat},
     {"F16", at::kHalf},
@@ -32,6 +32,9 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 16> kDTypes{{
     {"C64", at::kComplexFloat},
     {"F8_E4M3", at::kFloat8_e4m3fn},
     {"F8_E5M2", at::kFloat8_e5m2},
+    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+    {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+    {"F8_E8M0", at::kFloat8_e8m0fnu},
 }};
 
 /// Receives the header while it is read and builds the entries. Depth 1: names; 2: a tensor's keys or metadata; 3: the

@@ -1,6 +1,7 @@
 #include "cinch/dryrun/internal/probe_cache.h"
 
 #include <ATen/Version.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -41,10 +42,12 @@ std::string environment() {
   return text;
 }
 
-/// show_config(): LibTorch's version and commit, its libraries' versions, and the instruction set that it chose.
+/// LibTorch's and its libraries' versions, and the instruction set that it chose. Not at::show_config(): that asks for
+/// CUDA's version where a dry run claims a card.
 std::string title() {
   return "probes " + std::to_string(kFormat) + " of cinch " + kVersion + '\n' + processor() + environment() +
-         at::show_config();
+         TORCH_VERSION + '\n' + at::get_cxx_flags() + at::get_mkl_version() + at::get_mkldnn_version() +
+         at::get_openmp_version() + at::get_cpu_capability();
 }
 }  // namespace
 

@@ -8,7 +8,10 @@
 
 #include <ATen/ATen.h>
 
+#include "cinch/device/device_spec.h"
+#include "cinch/dryrun/dry_run.h"
 #include "cinch/record/recorder.h"
+#include "cinch/techniques/leak_check.h"
 #include "cinch/trace/trace.h"
 #include "tests/documentation.h"
 
@@ -79,6 +82,24 @@ std::string table() {
     out << "| `" << row.code << "` | " << to_string(taken) << " | " << to_string(kept) << " | " << row.note << " |\n";
   }
   return out.str();
+}
+
+TEST(LeakCheck, FindsWhatADryRunKeeps) {
+  trace::Trace trace;
+  const dryrun::DryRun dry(trace, device::find("cpu"));
+  const auto weight = at::rand({256, 256}).requires_grad_();
+  at::Tensor loss;
+  techniques::LeakCheck check;
+  loss = weight.mm(at::rand({256, 256})).tanh().sum();
+  check.name(loss, "loss");
+  const auto leaks = check.leaks();
+  std::string all;
+  for (const auto& leak : leaks) all += leak.text() + "\n";
+  EXPECT_TRUE(dryrun::is_fake(weight));
+  EXPECT_NE(
+      all.find("256 KiB Float [256, 256], made by aten::tanh: saved by TanhBackward0 for the backward pass of loss"),
+      std::string::npos)
+      << all;
 }
 
 TEST(Lifetimes, CostWhatTheDocumentationSays) { expect_in_documentation("lifetimes.md", "lifetimes_test.cc", table()); }

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -13,6 +14,7 @@
 #include "cinch/core/text.h"
 #include "cinch/device/device_spec.h"
 #include "cinch/dryrun/dry_run.h"
+#include "cinch/optim/master_weights.h"
 #include "cinch/optim/optimizer.h"
 #include "cinch/record/recorder.h"
 #include "cinch/techniques/autocast.h"
@@ -106,6 +108,44 @@ TEST(MixedPrecision, NeverTakesMoreThanTwoBytesAParameterOnTop) {
       EXPECT_LE((mixed.in_forward - single.in_forward).count(), 2 * layers * 4096 * 4097 + batch * 4096 * 4);
       EXPECT_LE((mixed.peak - single.peak).count(), 2 * layers * 4096 * 4097);
     }
+  }
+}
+
+// ---- weights in bfloat16 --------------------------------------------------------------------------------------------
+
+/// Two steps; the weights are large enough to be fake in a dry run.
+void train_in_bfloat16(bool stochastic) {
+  nn::Sequential net(nn::Linear(300, 200), nn::Tanh(), nn::Linear(200, 100));
+  net->to(at::kBFloat16);
+  auto plain = optim::adamw({{.parameters = optim::named(*net), .learning_rate = 1e-3}});
+  const auto optimizer =
+      stochastic ? optim::with_stochastic_rounding(std::move(plain), 1) : optim::with_master_weights(std::move(plain));
+  const auto x = at::ones({50, 300}, at::kBFloat16);
+  for (std::uint32_t step = 1; step <= 2; ++step) {
+    {
+      const trace::PhaseScope phase(trace::Phase::kForward, step);
+      net->forward(x).sum().backward();
+    }
+    const trace::PhaseScope phase(trace::Phase::kOptimizer, step);
+    optimizer->step({.max_grad_norm = 1.0});
+    optimizer->zero_grad();
+  }
+}
+
+TEST(Bfloat16Weights, ArePredictedToTheByte) {
+  at::set_num_threads(1);
+  for (const bool stochastic : {false, true}) {
+    trace::Trace predicted, recorded;
+    {
+      const dryrun::DryRun dry(predicted, device::find("cpu"));
+      train_in_bfloat16(stochastic);
+    }
+    {
+      const record::Recorder recorder(recorded);
+      train_in_bfloat16(stochastic);
+    }
+    EXPECT_EQ(trace::compare_phase_ends(predicted, recorded).value_or("no difference"), "no difference");
+    EXPECT_EQ(trace::Timeline(predicted).peak().bytes, trace::Timeline(recorded).peak().bytes);
   }
 }
 

@@ -25,7 +25,7 @@ using trace::Phase;
 constexpr double kMiB = 1024.0 * 1024.0;
 /// Published: 1,343 after the first tensor, whose segment of 2 is among the reserved bytes here.
 constexpr double kContext = 1343 - 2;
-/// Not published, and the same in every run: what cuBLAS takes at the first product, then past the caching allocator.
+/// Not published, fitted, the same in every run: presumably what cuBLAS takes at the first product, past the allocator.
 constexpr double kCublas = 18;
 
 enum class Kind : std::uint8_t { kAdamW, kAdafactor, kAdam8bit };
@@ -77,6 +77,7 @@ void forward_backward(ladder::Bert& model, const Run& run, std::uint32_t step) {
 
 void clip(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> norms;
+  norms.reserve(parameters.size());
   for (const auto& parameter : parameters) norms.push_back(at::linalg_vector_norm(parameter.grad(), 2));
   const auto norm = at::linalg_vector_norm(at::stack(norms), 2);
   const auto factor = (1.0 / (norm + 1e-6)).clamp_max(1.0);

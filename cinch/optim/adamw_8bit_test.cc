@@ -87,6 +87,51 @@ TEST(AdamW8bitKernels, AreTheSameToTheBit) {
   }
 }
 
+/// Numbers in [-1, 1] by way of gradients: with betas of 0 the new moments are gradient and square.
+void expect_nearest_codes(const internal::NamedBlockStep& kernel, const std::vector<float>& numbers) {
+  auto step = kStep;
+  step.beta1 = step.beta2 = 0;
+  step.weight1 = step.weight2 = 1;
+  for (std::size_t begin = 0; begin < numbers.size(); begin += 255) {
+    Block block;
+    block.gradients.assign(256, 0);
+    block.gradients[255] = 1;  // The scale.
+    std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(begin),
+                std::min<std::size_t>(255, numbers.size() - begin), block.gradients.begin());
+    block.parameters.assign(256, 0);
+    block.first.assign(256, 127);
+    block.second.assign(256, 0);
+    run(kernel.step, block, step);
+    ASSERT_EQ(block.first_scale, 1);
+    for (int i = 0; i < 256; ++i) {
+      const float g = block.gradients[i];
+      ASSERT_EQ(block.first[i], DynamicMap::of_first_moment().nearest(g)) << kernel.name << ", " << g;
+      ASSERT_EQ(block.second[i], std::max<int>(DynamicMap::of_second_moment().nearest(g * g), g * g > 0 ? 1 : 0))
+          << kernel.name << ", " << g;
+    }
+  }
+}
+
+TEST(AdamW8bitKernels, RoundToTheNearestCodeOnEitherSideOfEveryBoundary) {
+  std::vector<float> numbers;
+  const auto around = [&numbers](float x) {
+    for (int i = 0; i < 5; ++i) x = std::nextafter(x, 0.0F);
+    for (int i = 0; i < 11 && x <= 1; ++i, x = std::nextafter(x, 2.0F)) numbers.insert(numbers.end(), {x, -x});
+  };
+  for (const auto* map : {&DynamicMap::of_first_moment(), &DynamicMap::of_second_moment()}) {
+    for (int i = map->zero(); i < 255; ++i) {
+      const double boundary = (static_cast<double>(map->values()[i]) + map->values()[i + 1]) / 2;
+      around(static_cast<float>(boundary));
+      around(static_cast<float>(std::sqrt(boundary)));
+      around(map->values()[i]);
+    }
+  }
+  for (int exponent = -30; exponent < 0; ++exponent) {
+    for (int i = 0; i < 300; ++i) numbers.push_back(std::ldexp(1.0F + static_cast<float>(i) / 300.0F, exponent));
+  }
+  for (const auto& kernel : internal::block_steps()) expect_nearest_codes(kernel, numbers);
+}
+
 /// The formula, in double precision.
 TEST(AdamW8bitKernels, StepAsAdamWOnWhatTheCodesStandFor) {
   std::mt19937 random(3);

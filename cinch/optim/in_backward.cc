@@ -14,9 +14,6 @@ namespace cinch::optim {
 namespace {
 
 void check(const InBackwardOptions& options) {
-  if (options.micro_batches < 1) {
-    throw UsageError("micro_batches is " + std::to_string(options.micro_batches) + "; it must be at least 1.");
-  }
   if (!options.max_grad_norm) {
     if (!options.two_passes) return;
     throw UsageError("two_passes without max_grad_norm would run backward twice for nothing.");
@@ -27,12 +24,6 @@ void check(const InBackwardOptions& options) {
         "Clipping by the global norm needs all gradients, and an optimizer in backward drops each before the next is "
         "whole.",
         "Set two_passes: backward runs twice, once to measure. Or use the optimizer as it is.");
-  }
-  if (options.micro_batches > 1) {
-    throw UsageError(
-        "Clipping over micro-batches keeps all gradients until the last one is whole: an optimizer in backward saves "
-        "nothing.",
-        "Use the optimizer as it is, or one micro-batch.");
   }
 }
 
@@ -49,19 +40,20 @@ class InBackward final : public BackwardOptimizer {
   InBackward(const InBackward&) = delete;
   InBackward& operator=(const InBackward&) = delete;
 
-  StepResult backward(const at::Tensor& loss) override {
+  StepResult backward(const at::Tensor& loss, bool last) override {
+    if (!last && options_.two_passes) {
+      throw UsageError(
+          "Clipping over micro-batches keeps all gradients until the last one is whole: an optimizer in backward saves "
+          "nothing.",
+          "Use the optimizer as it is, or one micro-batch.");
+    }
     StepResult result;
     const ModeScope scope(mode_);  // Idle again at the end, exceptions included.
     if (options_.two_passes) {
       result.grad_norm = measure(loss);
       factor_ = internal::clip_factor(result.grad_norm, *options_.max_grad_norm);
-    } else if (micro_batches_done_ + 1 < options_.micro_batches) {
-      loss.backward();
-      ++micro_batches_done_;
-      return result;
     }
-    micro_batches_done_ = 0;
-    mode_ = Mode::kStep;
+    if (last) mode_ = Mode::kStep;
     loss.backward();
     return result;
   }
@@ -166,7 +158,6 @@ class InBackward final : public BackwardOptimizer {
   internal::RuleOptimizer& inside_;  ///< In optimizer_.
   const InBackwardOptions options_;
   Mode mode_ = Mode::kIdle;
-  std::int64_t micro_batches_done_ = 0;
   std::vector<at::Tensor> norms_;  ///< By parameter, while they are measured.
   at::Tensor factor_;              ///< What gradients are multiplied by, if they are clipped.
 };

@@ -29,15 +29,14 @@ namespace cinch::optim {
 struct InBackwardOptions {
   std::optional<double> max_grad_norm = {};  ///< Needs two_passes.
   bool two_passes = false;
-  std::int64_t micro_batches = 1;  ///< Calls of backward() that make one step.
 };
 
 class BackwardOptimizer : public Optimizer {
  public:
   using Optimizer::Optimizer;
-  /// Backward of `loss`, a scalar; steps if this is the last micro-batch. Throws UsageError if gradients are there that
-  /// it did not make.
-  virtual StepResult backward(const at::Tensor& loss) = 0;
+  /// Backward of `loss`, a scalar; steps if this is the `last` micro-batch of a step. Throws UsageError with two_passes if
+  /// it is not, or if gradients are there that it did not make.
+  virtual StepResult backward(const at::Tensor& loss, bool last = true) = 0;
 };
 
 /// `optimizer` as adamw() and its like return it, or offloaded(); it goes on with its state. Takes each parameter's one

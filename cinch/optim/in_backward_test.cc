@@ -89,9 +89,9 @@ TEST(InBackward, ClipsInTwoPassesAsThePlainLoopDoes) {
 TEST(InBackward, AccumulatesMicroBatches) {
   auto plain = net(), ours = net();
   train_plainly(plain, *adamw(groups(plain)), 4, {}, 3);
-  const auto optimizer = in_backward(adamw(groups(ours)), {.micro_batches = 3});
+  const auto optimizer = in_backward(adamw(groups(ours)));
   for (int i = 0; i < 12; ++i) {
-    optimizer->backward(loss_of(ours, i));
+    optimizer->backward(loss_of(ours, i), /*last=*/i % 3 == 2);
     EXPECT_EQ(ours->parameters()[0].grad().defined(), i % 3 != 2);
   }
   expect_equal(plain, ours);
@@ -194,15 +194,14 @@ std::string refusal(const InBackwardOptions& options) {
 
 TEST(InBackward, RefusesWhatCannotBeRight) {
   EXPECT_THAT(refusal({.max_grad_norm = 1}), HasSubstr("needs all gradients"));
-  EXPECT_THAT(refusal({.max_grad_norm = 1, .two_passes = true, .micro_batches = 2}), HasSubstr("saves nothing"));
   EXPECT_THAT(refusal({.two_passes = true}), HasSubstr("for nothing"));
-  EXPECT_THAT(refusal({.micro_batches = 0}), HasSubstr("at least 1"));
   auto model = net();
   EXPECT_THROW(in_backward(in_backward(sgd(groups(model)))), UsageError);
   EXPECT_THROW(in_backward(nullptr), UsageError);
   const auto clipping = in_backward(sgd(groups(model)), {.max_grad_norm = 1, .two_passes = true});
   loss_of(model, 0).backward();
   EXPECT_THROW(clipping->backward(loss_of(model, 1)), UsageError) << "a gradient was there";
+  EXPECT_THROW(clipping->backward(loss_of(model, 1), /*last=*/false), UsageError);
   EXPECT_THROW(clipping->step({.max_grad_norm = 1}), UsageError);
 }
 }  // namespace

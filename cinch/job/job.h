@@ -84,10 +84,11 @@ struct CsvData {
 struct SyntheticData {};
 using DataConfig = std::variant<TextData, CsvData, SyntheticData>;
 
-enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
+/// kAdam adds weight decay to the gradient (L2), the others to the weight.
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kAdam, kAdafactor, kLion };
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kAdamW;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< adamw
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  ///< adamw, adam; betas of lion, there 0.99 if unsaid.
   double momentum = 0;                            ///< sgd
   double weight_decay = 0;
 };

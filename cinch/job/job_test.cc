@@ -194,9 +194,23 @@ TEST(Job, WrongTypesSayWhatIsWantedAndWhatIsThere) {
   EXPECT_THAT(error_of("model = 3\n").what(), HasSubstr("model"));
 }
 
+TEST(Job, EachOptimizerHasItsKeys) {
+  for (const char* name : {"adamw", "sgd", "adam", "adafactor", "lion"}) {
+    const auto job = with(kGpt, {std::string("train.optimizer=") + name});
+    EXPECT_THAT(to_toml(job), HasSubstr("optimizer = \"" + std::string(name) + "\""));
+    EXPECT_EQ(parse(to_toml(job), "job.toml").train.optimizer.kind, job.train.optimizer.kind);
+  }
+  EXPECT_EQ(with(kGpt, {"train.optimizer=lion"}).train.optimizer.beta2, 0.99);
+  EXPECT_EQ(with(kGpt, {"train.optimizer=lion", "train.betas=[0.8, 0.7]"}).train.optimizer.beta2, 0.7);
+  EXPECT_EQ(with(kGpt, {"train.optimizer=adam", "train.eps=0.5"}).train.optimizer.eps, 0.5);
+  EXPECT_EQ(error_of(kGpt, {"train.optimizer=lion", "train.eps=1e-8"}).key(), "train.eps");
+  EXPECT_EQ(error_of(kGpt, {"train.optimizer=adafactor", "train.betas=[0.9, 0.9]"}).key(), "train.betas");
+  EXPECT_EQ(error_of(kGpt, {"train.optimizer=adam", "train.momentum=0.9"}).key(), "train.momentum");
+}
+
 TEST(Job, UnknownChoicesNameTheNearest) {
   EXPECT_THAT(error_of(kGpt, {"model.kind=gptt"}).hint(), HasSubstr("gpt"));
-  EXPECT_THAT(error_of(kGpt, {"train.optimizer=adam"}).hint(), HasSubstr("adamw"));
+  EXPECT_THAT(error_of(kGpt, {"train.optimizer=adamv"}).hint(), HasSubstr("adamw"));
   EXPECT_THAT(error_of(kGpt, {"train.schedule=cosin"}).hint(), HasSubstr("cosine"));
   EXPECT_THAT(error_of(kGpt, {"data.kind=jsonl"}).hint(), HasSubstr("synthetic"));
 }

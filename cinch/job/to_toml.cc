@@ -110,12 +110,12 @@ struct Writer {
   void operator()(const SyntheticData&) {}
   void operator()(const OptimizerConfig& optimizer) {
     line("optimizer", quoted(internal::kOptimizers[static_cast<std::size_t>(optimizer.kind)]));
-    if (optimizer.kind == OptimizerKind::kAdamW) {
+    const auto kind = optimizer.kind;
+    const bool adam = kind == OptimizerKind::kAdamW || kind == OptimizerKind::kAdam;
+    if (adam || kind == OptimizerKind::kLion)
       line("betas", fmt::format("[{}, {}]", optimizer.beta1, optimizer.beta2));
-      line("eps", optimizer.eps);
-    } else {
-      line("momentum", optimizer.momentum);
-    }
+    if (adam) line("eps", optimizer.eps);
+    if (kind == OptimizerKind::kSgd) line("momentum", optimizer.momentum);
     line("weight_decay", optimizer.weight_decay);
   }
   void operator()(const TrainConfig& train) {

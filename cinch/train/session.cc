@@ -19,8 +19,16 @@ using trace::PhaseScope;
 std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, const job::TrainConfig& train) {
   const auto& config = train.optimizer;
   std::vector<optim::ParameterGroup> groups{{optim::named(model), train.learning_rate, config.weight_decay}};
-  if (config.kind == job::OptimizerKind::kSgd) return optim::sgd(std::move(groups), {.momentum = config.momentum});
-  return optim::adamw(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps});
+  const optim::AdamWOptions adam{.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps};
+  switch (config.kind) {
+    case job::OptimizerKind::kSgd: return optim::sgd(std::move(groups), {.momentum = config.momentum});
+    case job::OptimizerKind::kAdam: return optim::adam(std::move(groups), adam);
+    case job::OptimizerKind::kAdafactor: return optim::adafactor(std::move(groups));
+    case job::OptimizerKind::kLion:
+      return optim::lion(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2});
+    case job::OptimizerKind::kAdamW: break;
+  }
+  return optim::adamw(std::move(groups), adam);
 }
 
 /// After an exception in backward the engine keeps what it had queued until the next backward: so here is one.

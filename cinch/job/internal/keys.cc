@@ -30,8 +30,10 @@ std::vector<std::string> train_keys(std::size_t optimizer) {
   std::vector<std::string> keys{"batch_size",         "steps",        "optimizer",     "weight_decay", "learning_rate",
                                 "schedule",           "warmup_steps", "max_grad_norm", "precision",    "evaluate_every",
                                 "evaluation_batches", "save_every",   "run_dir",       "seed",         "threads"};
-  if (optimizer == 0) keys.insert(keys.end(), {"betas", "eps"});
-  if (optimizer == 1) keys.push_back("momentum");
+  const auto& name = kOptimizers.at(optimizer);
+  if (name == "adamw" || name == "adam") keys.insert(keys.end(), {"betas", "eps"});
+  if (name == "lion") keys.push_back("betas");
+  if (name == "sgd") keys.push_back("momentum");
   return keys;
 }
 

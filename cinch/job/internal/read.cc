@@ -66,13 +66,15 @@ OptimizerConfig read_optimizer(const Section& train, std::size_t kind) {
     optimizer.momentum = train.number("momentum", kShare, optimizer.momentum);
     return optimizer;
   }
+  if (optimizer.kind == OptimizerKind::kAdafactor) return optimizer;
+  if (optimizer.kind == OptimizerKind::kLion) optimizer.beta2 = 0.99;
   if (train.has("betas")) {
     const std::vector<double> betas = train.numbers("betas", kShare);
     if (betas.size() != 2) train.fail("betas", fmt::format("has {} entries; it needs two", betas.size()));
     optimizer.beta1 = betas[0];
     optimizer.beta2 = betas[1];
   }
-  optimizer.eps = train.number("eps", kPositive, optimizer.eps);
+  if (optimizer.kind != OptimizerKind::kLion) optimizer.eps = train.number("eps", kPositive, optimizer.eps);
   return optimizer;
 }
 

@@ -17,6 +17,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <ATen/Parallel.h>
+#include <torch/library.h>
 
 #include "cinch/dryrun/internal/check_rules.h"
 #include "cinch/dryrun/op_rules.h"
@@ -279,10 +280,42 @@ TEST(DryRun, LeavesTheRandomStreamAlone) {
   EXPECT_TRUE(at::equal(at::rand({3}), expected));
 }
 
+/// What a small real op throws is not the next op's.
+TEST_F(DryRunRules, AnOpThatThrowsIsOver) {
+  EXPECT_THROW(at::linalg_cholesky(at::zeros({4, 4})), std::exception);
+  const auto next = at::empty({16, 16});
+  EXPECT_EQ(trace.allocation(*record::allocation_of(next)).op, trace::kNoOp);
+}
+
+// ---- a user's own op ------------------------------------------------------------------------------------------------
+
+/// Twice its argument, by way of a copy. A rule stays for good, so each call makes another op; "own3::twice".
+std::string define_op() {
+  static int count = 0;
+  static std::vector<torch::Library> libraries;
+  const std::string name = "own" + std::to_string(++count);
+  auto& library = libraries.emplace_back(torch::Library::DEF, name, std::nullopt, __FILE__, __LINE__);
+  library.def("twice(Tensor x) -> Tensor");
+  library.impl("twice", torch::dispatch(c10::DispatchKey::CPU, [](const at::Tensor& x) {
+                 const auto copy = x.clone();
+                 return at::add(copy, copy);
+               }));
+  return name + "::twice";
+}
+
 TEST(OpRules, AUsersOwnRuleIsTakenAndASecondRefused) {
-  add_rule("aten::_fft_c2r", {.kind = OpRule::Kind::kProbe});
-  EXPECT_THROW(add_rule("aten::_fft_c2r", {}), UsageError);
-  expect_same_memory([] { at::_fft_c2r(at::zeros({64, 65}, at::kComplexFloat), {1}, 0, 128); });
+  const auto name = define_op();
+  const auto twice = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").typed<at::Tensor(const at::Tensor&)>();
+  int asked = 0;
+  add_rule(name, {.kind = OpRule::Kind::kShape,
+                  .shape = [&](const OpArguments& arguments) {
+                    ++asked;
+                    return std::vector<at::Tensor>{empty_meta_like(arguments.tensor(0))};
+                  },
+                  .scratch_before = [](const OpArguments& arguments) { return std::vector<Bytes>{bytes_of(arguments.tensor(0))}; }});
+  EXPECT_THROW(add_rule(name, {}), UsageError);
+  expect_same_memory([&] { const auto y = twice.call(at::rand({60, 70})); });
+  EXPECT_GT(asked, 0);
 }
 }  // namespace
 }  // namespace cinch::dryrun

@@ -8,10 +8,6 @@
 namespace cinch::dryrun::internal {
 namespace {
 
-void require_active() {
-  if (DryRun::State::active() == nullptr) throw UsageError("a tensor of a dry run that has ended was used");
-}
-
 struct Kind {
   at::ScalarType dtype;
   c10::Device device;
@@ -73,6 +69,12 @@ at::Scalar fake_item(const at::Tensor& tensor) {
   return tensor.item();
 }
 }  // namespace
+
+DryRun::State& require_active() {
+  auto* state = DryRun::State::active();
+  if (state == nullptr) throw UsageError("a tensor of a dry run that has ended was used");
+  return *state;
+}
 
 void tell_shape(DryRun::State& state, const at::Tensor& tensor) {
   if (const auto id = record::allocation_of(tensor)) state.producer.tensor(*id, info_of(tensor));

@@ -9,7 +9,9 @@
 #include <torch/library.h>
 
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "cinch/core/error.h"
 #include "cinch/dryrun/internal/call_values.h"
@@ -71,8 +73,10 @@ const OpInfo& info_of_op(const c10::OperatorHandle& op) {
     }
   }
   if (info.rule == nullptr) info.rule = find_rule(op.operator_name());  // a user may add one later
-  if (info.rule != nullptr && info.rule->kind == OpRule::Kind::kDecompose && info.has_cpu && info.is_out)
-    info.rule = &automatic_rule();  // What decomposes is the variant without out=: it ends in this one.
+  const bool decomposes = info.rule == nullptr ? info.composite_explicit
+                                               : info.rule->kind == OpRule::Kind::kDecompose && !info.composite;
+  if (decomposes && info.is_out)  // The rule is of the variant without out=, which ends in this one; and kernels resize
+    info.rule = &automatic_rule();  // what they write into, if its memory is there.
   return info;
 }
 
@@ -197,6 +201,22 @@ std::vector<c10::IValue> play(DryRun::State& state, const KernelScript& script, 
   return results;
 }
 
+/// An op begins, and ends with this, also by an exception: what comes next is none of its own.
+class [[nodiscard]] OpScope {
+ public:
+  OpScope(record::Producer& producer, const std::string& name, trace::OpCall call)
+      : producer_(producer), before_(producer.exchange_op(trace::kNoOp)) {
+    producer_.begin_op(name, std::move(call));
+  }
+  ~OpScope() { producer_.exchange_op(before_); }
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+
+ private:
+  record::Producer& producer_;
+  trace::OpId before_;
+};
+
 /// Whether a call's kernel is to be asked, and may be: what it takes inside counts on the CPU alone, so for a card
 /// whatever else gives the layout will do.
 bool must_probe(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo& info, const OpRule& rule,
@@ -238,15 +258,10 @@ void run_fake(DryRun::State& state, const c10::OperatorHandle& op, const OpInfo&
     if (checking_rules() && !where.is_cuda() && rule.kind != OpRule::Kind::kProbe)
       check_rule(op, arguments, made, rule.racing ? rule.racing(seen) : Bytes());
   }
-  trace::OpId before = trace::kNoOp;
-  const bool counts = !moves_nothing(info, *script);
-  if (counts) {
-    before = state.producer.exchange_op(trace::kNoOp);
-    state.producer.begin_op(info.name, cost_of(info, seen, *script));
-  }
+  std::optional<OpScope> scope;
+  if (!moves_nothing(info, *script)) scope.emplace(state.producer, info.name, cost_of(info, seen, *script));
   if (where.is_cuda() && rule.cublas) state.use_cublas();
   auto results = play(state, *script, originals, where);
-  if (counts) state.producer.exchange_op(before);
   for (auto& value : results) stack->push_back(std::move(value));
 }
 
@@ -271,10 +286,10 @@ void fake_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, to
   torch::jit::Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   if (runs_for_real(info, arguments)) {
     c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
-    const auto before = state->producer.exchange_op(trace::kNoOp);
-    if (!state->on_cuda()) state->producer.begin_op(info.name, {});  // What it moves and computes is nothing.
+    std::optional<OpScope> scope;
+    if (!state->on_cuda()) scope.emplace(state->producer, info.name, trace::OpCall{});  // It moves and computes nothing.
     op.redispatchBoxed(kCpu, stack);
-    state->producer.exchange_op(before);
+    scope.reset();
     const auto results = static_cast<std::ptrdiff_t>(op.schema().returns().size());
     for (auto value = stack->end() - results; value != stack->end(); ++value)
       for_each_tensor(*value, [&](const at::Tensor& tensor) { tell_shape(*state, tensor); });
@@ -294,6 +309,7 @@ void install_fallback() {
     all->back().fallback(torch::CppFunction::makeFromBoxedFunction<&fake_kernel>());
     all->emplace_back(torch::Library::IMPL, "aten", c10::DispatchKey::Fake, __FILE__, __LINE__);
     register_factories(all->back());
+    register_set(all->back());
     return all;
   }();
   (void)libraries;

@@ -6,6 +6,7 @@
 
 #include "cinch/core/error.h"
 #include "cinch/dryrun/internal/call_values.h"
+#include "cinch/record/recorder.h"
 
 namespace cinch::dryrun::internal {
 namespace {
@@ -27,6 +28,7 @@ void set_meta_device(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 torch::jit::Stack layouts(const OpRule& rule, const OpArguments& arguments, const Twins& twins) {
   const c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
   const c10::impl::ExcludeDispatchKeyGuard no_autograd(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  const record::Muted muted;  // Numbers become small tensors on the way: none of the program's.
   if (rule.kind == OpRule::Kind::kInPlace) return {twins.stack()[written_argument(arguments.op())]};
   torch::jit::Stack stack;
   if (rule.shape) {

@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "cinch/allocator/on_card.h"
 #include "cinch/cli/options.h"
 #include "cinch/cli/output.h"
 #include "cinch/cli/planning.h"
@@ -18,41 +18,28 @@
 namespace cinch::cli {
 namespace {
 
-// Ops that changes may take to dry-run, all together; the first one is always tried. About half a second. Not a time,
-// so that equal questions have equal answers.
-constexpr std::size_t kMostOps = 60'000;
+// Ops that changes may take to dry-run, all together; the first one is always tried. About a second. Not a time, so
+// that equal questions have equal answers.
+constexpr std::size_t kMostOps = 100'000;
+constexpr int kFirstWithBf16 = 80;  // Compute capability; cards before it have units for fp16 alone.
+constexpr std::int64_t kLossParts = 8;
+constexpr std::int64_t kContextParts = 16;  // Shorter contexts are tried in steps of this part of it.
 
-/// A few changes worth a look; the planner knows them all.
-std::vector<plan::Plan> changes(const plan::Problem& problem) {
-  plan::Plan checkpointed;
-  if (problem.may_checkpoint) {
-    for (const std::string& module : problem.modules)
-      checkpointed.activations[module] = plan::ActivationPolicy::kCheckpoint;
-  }
-  std::vector<plan::Plan> plans{checkpointed};
-  if (problem.may_divide_batch) {
-    for (const std::int64_t size : {(problem.batch_size + 1) / 2, std::int64_t{1}}) {
-      plan::Plan divided = checkpointed;
-      divided.micro_batch_size = size;
-      plans.push_back({.micro_batch_size = size, .activations = {}});
-      plans.push_back(divided);
-    }
-  }
-  std::vector<plan::Plan> result;
-  for (const plan::Plan& plan : plans) {
-    const bool divides = plan.micro_batch_size > 0 && plan.micro_batch_size < problem.batch_size;
-    const bool changes_something = divides || (plan.micro_batch_size == 0 && !plan.activations.empty());
-    const bool known = std::find(result.begin(), result.end(), plan) != result.end();
-    if (changes_something && !known) result.push_back(plan);
-  }
-  return result;
+std::int64_t* context_length(job::Job& job) {
+  return std::visit(
+      [](auto& model) -> std::int64_t* {
+        if constexpr (requires { model.context_length; }) return &model.context_length;
+        return nullptr;
+      },
+      job.model);
 }
 
 /// Dry runs of changes, up to an amount: for the largest models a few of them say enough.
 class Trials {
  public:
   /// `plain`: ops of the plain dry run.
-  Trials(const Request& request, std::size_t plain) : request_(request), costs_(request.device), plain_(plain) {}
+  Trials(const Request& request, const plan::Problem& problem, std::size_t plain)
+      : request_(request), problem_(problem), costs_(request.device), plain_(plain) {}
 
   /// Whether there is room for one more that divides the batch into `parts`.
   bool may_try(std::int64_t parts = 1) const {
@@ -63,59 +50,126 @@ class Trials {
   report::Suggestion of(const job::Job& job, const plan::Plan& plan, std::string change) {
     const trace::Trace trace = train::simulator(job, request_.device)(plan);
     ops_ += trace.ops().size();
-    report::Suggestion result{std::move(change), trace::Timeline(trace).peak().bytes, costs_.step_time(trace).count(),
-                              false, plan::equivalence(plan)};
-    result.fits = result.peak <= request_.limit();
-    if (request_.device.type == device::DeviceType::kCuda) {
-      const allocator::OnCard card = allocator::on_card(trace, request_.device, request_.limit());
-      result.peak = card.bytes.on_card();
-      result.fits = !card.runs_out && result.peak <= request_.limit();
-    }
+    report::Suggestion result{std::move(change), plan::bytes_on_device(problem_, trace),
+                              costs_.step_time(trace).count(), false, plan::equivalence(plan)};
+    result.fits = result.peak <= problem_.budget;
     return result;
+  }
+
+  /// Of a change that plans make.
+  report::Suggestion of(const plan::Plan& plan) {
+    return of(request_.job, plan, plan::describe(plan, problem_.modules.size()));
+  }
+
+  /// Of another job.
+  template <typename Change>
+  report::Suggestion of_other(const std::string& words, const Change& change) {
+    job::Job job = request_.job;
+    change(job);
+    report::Suggestion trial = of(job, {}, words);
+    trial.other_training = true;
+    return trial;
+  }
+
+  /// The trial of the largest value in [least, too_large) that fits, by bisection; that of `least` if it does not fit
+  /// either; none if there is no room to try.
+  template <typename Try>
+  std::optional<report::Suggestion> largest(std::int64_t least, std::int64_t too_large, const Try& trial) const {
+    if (least >= too_large || !may_try()) return std::nullopt;
+    report::Suggestion best = trial(least);
+    while (best.fits && too_large - least > 1 && may_try()) {
+      const std::int64_t middle = least + (too_large - least) / 2;
+      report::Suggestion next = trial(middle);
+      (next.fits ? least : too_large) = middle;
+      if (next.fits) best = std::move(next);
+    }
+    return best;
   }
 
  private:
   const Request& request_;
+  const plan::Problem& problem_;
   plan::CostModel costs_;
   std::size_t plain_, ops_ = 0;
 };
 
-/// The largest smaller batch that fits, by bisection; none if not even one sample does.
-std::optional<report::Suggestion> smaller_batch(const Request& request, Trials& trials) {
-  std::optional<report::Suggestion> best;
-  std::int64_t fits = 0, too_large = request.job.train.batch_size;
-  while (too_large - fits > 1 && trials.may_try()) {
-    job::Job job = request.job;
-    job.train.batch_size = fits == 0 && too_large == request.job.train.batch_size ? 1 : fits + (too_large - fits) / 2;
-    report::Suggestion trial = trials.of(job, {}, "batch " + std::to_string(job.train.batch_size));
-    trial.other_training = true;
-    if (!trial.fits && job.train.batch_size == 1) return std::nullopt;
-    (trial.fits ? fits : too_large) = job.train.batch_size;
-    if (trial.fits) best = std::move(trial);
+/// The first `count` modules checkpointed: what they compute again comes last in backward, when the rest is gone.
+plan::Plan checkpointed(const plan::Problem& problem, std::size_t count) {
+  plan::Plan plan;
+  for (std::size_t i = 0; i < count; ++i) plan.activations[problem.modules[i]] = plan::ActivationPolicy::kCheckpoint;
+  return plan;
+}
+
+/// Checkpointing as many modules as are needed, or all.
+std::optional<report::Suggestion> by_checkpointing(const plan::Problem& problem, Trials& trials, bool fits_already) {
+  const std::size_t modules = problem.modules.size();
+  if (!problem.may_checkpoint || modules == 0) return std::nullopt;
+  if (fits_already) return trials.of(checkpointed(problem, modules));
+  return trials.largest(0, static_cast<std::int64_t>(modules), [&](std::int64_t kept) {
+    return trials.of(checkpointed(problem, modules - static_cast<std::size_t>(kept)));
+  });
+}
+
+/// The loss in parts, where logits are large; half the batch at a time, with and without all modules checkpointed; one
+/// sample, checkpointed.
+std::vector<plan::Plan> divisions(const job::Job& asked, const plan::Problem& problem) {
+  std::vector<plan::Plan> plans;
+  job::Job job = asked;
+  if (const std::int64_t* context = context_length(job); context && problem.facts.divides_loss)
+    plans.push_back({.loss_chunk_size = std::max<std::int64_t>(1, problem.batch_size * *context / kLossParts)});
+  if (!problem.may_divide_batch) return plans;
+  const std::int64_t half = (problem.batch_size + 1) / 2;
+  for (const std::int64_t size : {half, std::int64_t{1}}) {
+    const bool can_checkpoint = problem.may_checkpoint && !problem.modules.empty();
+    if (size == problem.batch_size || (size == 1 && !plans.empty() && plans.back().micro_batch_size == 1)) continue;
+    if (size == half || !can_checkpoint) plans.push_back({.micro_batch_size = size});
+    if (!can_checkpoint) continue;
+    plans.push_back(checkpointed(problem, problem.modules.size()));
+    plans.back().micro_batch_size = size;
   }
-  return best;
+  return plans;
+}
+
+/// The largest batch and the longest context that fit.
+std::vector<report::Suggestion> smaller_jobs(const Request& request, Trials& trials) {
+  std::vector<report::Suggestion> result;
+  const auto add = [&](std::optional<report::Suggestion> trial) {
+    if (trial && trial->fits) result.push_back(std::move(*trial));
+  };
+  add(trials.largest(1, request.job.train.batch_size, [&](std::int64_t size) {
+    return trials.of_other("batch " + std::to_string(size), [&](job::Job& job) { job.train.batch_size = size; });
+  }));
+  job::Job job = request.job;
+  const std::int64_t* context = context_length(job);
+  if (context == nullptr) return result;
+  const std::int64_t part = std::max<std::int64_t>(1, *context / kContextParts);
+  add(trials.largest(1, (*context + part - 1) / part, [&](std::int64_t parts) {
+    return trials.of_other("context " + std::to_string(parts * part),
+                           [&](job::Job& other) { *context_length(other) = parts * part; });
+  }));
+  return result;
 }
 
 std::vector<report::Suggestion> suggestions(const Request& request, const plan::Problem& problem,
                                             const report::Estimate& plain) {
-  const bool card = request.device.type == device::DeviceType::kCuda;
-  Trials trials(request, std::max<std::size_t>(1, plain.ops));
+  Trials trials(request, problem, std::max<std::size_t>(1, plain.ops));
   std::vector<report::Suggestion> result;
-  for (const plan::Plan& plan : changes(problem)) {
+  if (auto trial = by_checkpointing(problem, trials, plain.fits)) result.push_back(std::move(*trial));
+  for (const plan::Plan& plan : divisions(request.job, problem)) {
     const std::int64_t parts =
         plan.micro_batch_size > 0 ? (problem.batch_size + plan.micro_batch_size - 1) / plan.micro_batch_size : 1;
-    if (trials.may_try(parts))
-      result.push_back(trials.of(request.job, plan, plan::describe(plan, problem.modules.size())));
+    if (plan::validate(problem, plan).empty() && trials.may_try(parts)) result.push_back(trials.of(plan));
   }
-  if (!card || plain.fits) return result;
+  if (request.device.type != device::DeviceType::kCuda || plain.fits) return result;
   if (request.job.train.precision == job::Precision::kFp32 && trials.may_try()) {
     job::Job job = request.job;
-    job.train.precision = job::Precision::kBf16;
-    report::Suggestion trial = trials.of(job, {}, "--set train.precision=bf16");
+    const bool bf16 = request.device.compute_capability >= kFirstWithBf16;
+    job.train.precision = bf16 ? job::Precision::kBf16 : job::Precision::kFp16;
+    report::Suggestion trial = trials.of(job, {}, std::string("--set train.precision=") + (bf16 ? "bf16" : "fp16"));
     trial.equivalence = plan::Equivalence::kLossy;
     result.push_back(std::move(trial));
   }
-  if (auto batch = smaller_batch(request, trials)) result.push_back(std::move(*batch));
+  for (report::Suggestion& trial : smaller_jobs(request, trials)) result.push_back(std::move(trial));
   return result;
 }
 }  // namespace
@@ -131,6 +185,8 @@ Run add_estimate(CLI::App& program) {
     const Stopwatch watch;
     const train::Plain plain = train::plain_run(request.job, request.device, request.limit());
     report::Estimate estimate = estimate_of(request, plain.trace, plain.problem.modules);
+    estimate.bounded = plain.bounded;
+    estimate.by_shape_alone = plain.by_shape_alone;
     estimate.suggestions = suggestions(request, plain.problem, estimate);
     estimate.elapsed_seconds = watch.seconds();
     stage = Stage::kWorking;

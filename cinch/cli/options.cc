@@ -83,10 +83,12 @@ void check_allowed(const std::vector<std::string>& techniques) {
 
 Bytes Request::limit() const { return budget ? *budget : Bytes(device.memory.count() / 50 * 49); }
 
-void require_cpu(const Request& request, const std::string& verb) {
+void require_cpu(const Request& request) {
   if (request.device.type == device::DeviceType::kCpu) return;
-  throw UsageError(fmt::format("--device {}: {} is for the CPU in this version", request.device.name, verb),
-                   "cinch estimate predicts for cards.");
+  throw UsageError(
+      fmt::format("--device {}: there is no such card here; training runs on this machine's CPU in this version",
+                  request.device.name),
+      "cinch estimate and cinch plan predict for cards that are not there.");
 }
 
 Request read(const Options& options) {

@@ -43,8 +43,8 @@ struct Request {
 /// Also sets the process's threads. Throws UsageError, ConfigError, IoError.
 Request read(const Options& options);
 
-/// Throws UsageError for a card.
-void require_cpu(const Request& request, const std::string& verb);
+/// Throws UsageError for a card: training runs on the CPU in this version.
+void require_cpu(const Request& request);
 
 /// More than 0 bytes. Throws UsageError that names the flag.
 Bytes parse_budget(const std::string& text);

@@ -20,7 +20,6 @@ Run add_plan(CLI::App& program) {
   verb->add_option("--out", *out, "Write the plan to a file; without it nothing is written")->type_name("PLAN.toml");
   return [options, out](Stage& stage) {
     const Request request = read(*options);
-    require_cpu(request, "plan");
     Progress progress(Progress::style(options->quiet));
     report::Planned planned = solve(request, progress);
     stage = Stage::kWorking;

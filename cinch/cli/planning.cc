@@ -1,9 +1,11 @@
 #include "cinch/cli/planning.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cinch/allocator/on_card.h"
+#include "cinch/core/error.h"
 #include "cinch/plan/cost_model.h"
 #include "cinch/plan/solver.h"
 #include "cinch/report/summarize.h"
@@ -31,7 +33,35 @@ std::int64_t parameters_in(const trace::Trace& trace) {
   }
   return count;
 }
+
+/// On a card with what its allocator makes of it; `runs_out`: where, if it does.
+report::PeakSummary peak_of(const Request& request, const trace::Trace& trace,
+                            std::optional<report::OutOfMemoryPlace>* runs_out = nullptr) {
+  report::PeakSummary peak = report::summarize_peak(trace, kTensors);
+  if (request.device.type == device::DeviceType::kCuda) {
+    allocator::OnCard card = allocator::on_card(trace, request.device, request.limit());
+    peak.card = card.bytes;
+    if (runs_out) *runs_out = std::move(card.runs_out);
+  }
+  return peak;
+}
+
+/// Measured for the machine's CPU; of a card, which is not here, the data sheet's rates must do.
+plan::CostModel costs_of(const device::DeviceSpec& device) {
+  if (device.type == device::DeviceType::kCuda) return plan::CostModel(device);
+  return plan::CostModel(device, train::calibrate());
+}
 }  // namespace
+
+plan::Plan read_plan(const std::filesystem::path& file, const plan::Problem& problem) {
+  plan::Plan plan = plan::load_plan(file);
+  const std::vector<std::string> faults = plan::validate(problem, plan);
+  if (!faults.empty()) {
+    throw ConfigError(file, 0, "", faults.front(),
+                      "A plan is made for one job: cinch plan JOB.toml --out PLAN.toml makes another.");
+  }
+  return plan;
+}
 
 report::Planned solve(const Request& request, Progress& progress) {
   const Stopwatch watch;
@@ -40,10 +70,11 @@ report::Planned solve(const Request& request, Progress& progress) {
   planned.job = request.path;
   planned.options = request.repeat;
   planned.budget = request.limit();
+  planned.capacity = request.device.memory;
   planned.budget_given = request.budget.has_value();
   const plan::Problem problem = train::make_problem(request.job, request.device, planned.budget);
   planned.modules = problem.modules.size();
-  const plan::CostModel costs(request.device, train::calibrate());
+  const plan::CostModel costs = costs_of(request.device);
   planned.calibrated = costs.calibrated();
   const plan::Simulate simulate = train::simulator(request.job, request.device);
 
@@ -59,7 +90,7 @@ report::Planned solve(const Request& request, Progress& progress) {
   const auto* solution = std::get_if<plan::Solution>(&planned.result);
   const plan::Plan& shown = solution ? solution->best.plan : std::get<plan::Infeasible>(planned.result).smallest.plan;
   const trace::Trace trace = simulate(shown);
-  planned.peak = report::summarize_peak(trace, kTensors);
+  planned.peak = peak_of(request, trace);
   planned.curve = report::thin(trace);
   planned.history = report::history(trace);
   planned.elapsed_seconds = watch.seconds();
@@ -77,16 +108,11 @@ report::Estimate estimate_of(const Request& request, const trace::Trace& trace,
   estimate.capacity = request.device.memory;
   estimate.parameters = parameters_in(trace);
   estimate.ops = trace.ops().size();
-  estimate.peak = report::summarize_peak(trace, kTensors);
+  estimate.peak = peak_of(request, trace, &estimate.runs_out);
   estimate.curve = report::thin(trace);
   estimate.history = report::history(trace);
   estimate.step_seconds = plan::CostModel(request.device).step_time(trace).count();
-  if (request.device.type == device::DeviceType::kCuda) {
-    const allocator::OnCard card = allocator::on_card(trace, request.device, estimate.budget);
-    estimate.peak.card = card.bytes;
-    estimate.runs_out = card.runs_out;
-    estimate.groups = report::activation_groups(trace, modules, classes(request.job));
-  }
+  if (estimate.peak.card) estimate.groups = report::activation_groups(trace, modules, classes(request.job));
   estimate.fits = !estimate.runs_out && estimate.peak.needed() <= estimate.budget;
   return estimate;
 }

@@ -2,10 +2,12 @@
 // The fastest plan under a budget, as `plan` and `train` both need it.
 
 #include <chrono>
+#include <filesystem>
 
 #include "cinch/cli/options.h"
 #include "cinch/cli/progress.h"
 #include "cinch/plan/plan.h"
+#include "cinch/plan/solver.h"
 #include "cinch/report/summaries.h"
 
 namespace cinch::cli {
@@ -13,7 +15,10 @@ namespace cinch::cli {
 /// Tensors of a peak that reports keep: all of them for a model of some hundred layers.
 inline constexpr std::size_t kTensors = 1000;
 
-/// Calibrates, solves, and dry-runs the answer once more for its peak.
+/// A plan file. Throws ConfigError if the plan is not one for this problem.
+plan::Plan read_plan(const std::filesystem::path& file, const plan::Problem& problem);
+
+/// Calibrates (the CPU), solves, and dry-runs the answer once more for its peak.
 report::Planned solve(const Request& request, Progress& progress);
 
 /// What training needs, from its dry run. Suggestions and time are left empty. `modules`: those whose activations are

@@ -36,17 +36,6 @@ std::optional<fs::path> plan_file(const TrainOptions& options, const job::Job& j
   return options.resume && fs::exists(kept) ? std::optional(kept) : std::nullopt;
 }
 
-/// Throws ConfigError if the plan is not one for this job.
-plan::Plan read_plan(const fs::path& file, const plan::Problem& problem) {
-  plan::Plan plan = plan::load_plan(file);
-  const std::vector<std::string> faults = plan::validate(problem, plan);
-  if (!faults.empty()) {
-    throw ConfigError(file, 0, "", faults.front(),
-                      "A plan is made for one job: cinch plan JOB.toml --out PLAN.toml makes another.");
-  }
-  return plan;
-}
-
 report::FitSummary fit(const TrainOptions& options, const Request& request, const plan::Plan& plan, Progress& progress,
                        Stage& stage) {
   StopOnSignal signals([quiet = options.quiet] {
@@ -69,7 +58,7 @@ report::FitSummary fit(const TrainOptions& options, const Request& request, cons
 
 ExitCode run(const TrainOptions& options, Stage& stage) {
   Request request = read(options);
-  require_cpu(request, "train");
+  require_cpu(request);
   request.job.memory.budget = request.budget;         // Kept with the run: resuming it keeps the cap.
   train::check_run_dir(request.job, options.resume);  // before the time that planning takes
   Progress progress(Progress::style(options.quiet));

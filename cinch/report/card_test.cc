@@ -1,4 +1,5 @@
 // What a card needs, as text and JSON.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -12,6 +13,9 @@ namespace cinch::report {
 namespace {
 
 using namespace internal;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
 
 TEST(ActivationGroups, ByBlocksLogitsCopiesAndTheRest) {
   trace::TraceBuilder b;
@@ -59,7 +63,9 @@ Estimate sample_on_card() {
   return estimate;
 }
 
-TEST(CardText, SaysWhatDoesNotFitWhereAndWhatHelps) { EXPECT_EQ(text(sample_on_card(), false), R"(DOES NOT FIT: needs 740 MiB, budget 502 MiB: 238 MiB too much   (80.0 ms, nothing allocated)
+TEST(CardText, SaysWhatDoesNotFitWhereAndWhatHelps) {
+  EXPECT_EQ(text(sample_on_card(), false),
+            R"(DOES NOT FIT: needs 740 MiB, budget 502 MiB: 238 MiB too much   (80.0 ms, nothing allocated)
   Budget: the 512 MiB of card less 2 %; --budget sets another.
   Runs out in forward of step 1 at blocks.1.mlp, asking 20.0 MiB.
 
@@ -81,10 +87,94 @@ Peak: step 2, backward
 Try first                                          peak MiB    step  result
   checkpoint 2 of 2 modules                           320.0   +25 %  FITS, same weights
   micro-batch 16                                      510.0    -6 %  no: too much, same weights but for rounding
-  batch 3                                             480.0   -50 %  FITS, smaller steps
+  batch 3                                             480.0   -50 %  FITS, not the same training
 
 A plain step takes 0.40 s or more: the data sheet's rates, not measured.
-)"); }
+Next: cinch plan job.toml
+)");
+}
+
+TEST(CardText, OfWhatFitsNamesNoCommandSinceTrainingIsTheCpus) {
+  Estimate estimate = sample_on_card();
+  estimate.fits = true;
+  estimate.runs_out.reset();
+  EXPECT_THAT(text(estimate), Not(HasSubstr("Next:")));
+}
+
+Planned sample_planned_on_card() {
+  Planned planned = sample_planned();
+  planned.environment.device = "card";
+  planned.options = {"--device", "card"};
+  planned.capacity = 24_GiB;
+  planned.budget_given = false;
+  planned.calibrated = false;
+  planned.peak.card = CardBytes{450_MiB, 480_MiB, 120_MiB};
+  planned.peak.requested = 440_MiB;
+  planned.peak.categories = {};
+  planned.peak.categories[Category::kActivation] = 440_MiB;
+  return planned;
+}
+
+TEST(CardText, OfAPlanIsOfWhatTheCardHolds) {
+  EXPECT_EQ(text(sample_planned_on_card()),
+            R"(FITS: needs 600 MiB of 640 MiB: 40.0 MiB spare   (31 plans dry-run, optimum proven, 1.90 s)
+  Budget: the 24.0 GiB of card less 2 %; --budget sets another.
+
+     peak MiB      step  vs fastest  change from plain training
+        800.0    0.40 s           -  nothing                                      over
+▶       600.0    0.45 s       +12 %  checkpoint 1 of 2 modules                    FITS, 40.0 MiB spare
+        320.0    0.50 s       +25 %  checkpoint 2 of 2 modules                    fits
+        250.0    0.60 s       +50 %  micro-batch 16, checkpoint 1 of 2 modules    fits
+
+Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward
+                                                        bytes        MiB  share
+  activations                                     461,373,440      440.0  100 %
+  total                                           461,373,440      440.0  100 %
+  + rounding, fragmentation 40.0 + CUDA context 120.0 = on the card 600.0 MiB
+
+Result: same weights (bitwise).
+Step times: roofline of card, not calibrated here.
+Next: cinch plan job.toml --device card --out plan.toml
+)");
+  Planned written = sample_planned_on_card();
+  written.plan_file = "plan.toml";
+  EXPECT_THAT(text(written), EndsWith("Wrote plan.toml\n"));
+}
+
+TEST(CardPages, SayWhatTheCardHolds) {
+  const std::string page = html(sample_planned_on_card());
+  EXPECT_THAT(page, HasSubstr("= on the card 600.0 MiB"));
+  EXPECT_THAT(page, HasSubstr("Step times: roofline of card, not calibrated here."));
+}
+
+TEST(Estimates, ThatAreNoExactOnesSaySo) {
+  Estimate estimate = sample_estimate();
+  estimate.bounded = {"aten::nonzero in head", "aten::index", "aten::unique_dim", "aten::masked_select",
+                      "aten::unique2"};
+  estimate.by_shape_alone = {"aten::convolution"};
+  const std::string bound =
+      "An upper bound: values decide the sizes of aten::nonzero in head, aten::index, "
+      "aten::unique_dim and 2 more; the largest count.";
+  const std::string shapes = "By shapes alone: aten::convolution; what these take inside does not count.";
+  for (const bool card : {false, true}) {
+    if (card) estimate.peak.card = CardBytes{610_MiB, 640_MiB, 100_MiB};
+    EXPECT_THAT(text(estimate), HasSubstr("  " + bound + "\n  " + shapes + "\n"));
+    EXPECT_THAT(html(estimate), HasSubstr(bound + " " + shapes));
+    const auto document = nlohmann::json::parse(json(estimate));
+    EXPECT_EQ(document["bounded"].size(), 5u);
+    EXPECT_EQ(document["by_shape_alone"], nlohmann::json({"aten::convolution"}));
+  }
+  EXPECT_THAT(text(sample_estimate()), Not(HasSubstr("bound")));
+  EXPECT_TRUE(nlohmann::json::parse(json(sample_estimate()))["bounded"].empty());
+}
+
+TEST(CardJson, OfAPlanHasTheCardsSizes) {
+  const auto document = nlohmann::json::parse(json(sample_planned_on_card()));
+  EXPECT_EQ(document["predicted"]["peak"]["device_bytes"], 600 << 20);
+  EXPECT_EQ(document["predicted"]["peak"]["requested_bytes"], 440 << 20);
+  EXPECT_EQ(document["capacity_bytes"], std::int64_t{24} << 30);
+  EXPECT_EQ(document["calibrated"], false);
+}
 
 TEST(CardJson, HasTheFourSizes) {
   const auto document = nlohmann::json::parse(json(sample_on_card()));

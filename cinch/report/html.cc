@@ -21,7 +21,6 @@ using trace::Category;
 
 constexpr std::size_t kGroups = 24;
 constexpr std::size_t kFrontier = 40;
-constexpr std::string_view kMachineBudget = "The budget is the device's memory less 2 %.";
 
 double percent(Bytes part, Bytes whole) {
   return whole.count() > 0 ? 100.0 * static_cast<double>(part.count()) / static_cast<double>(whole.count()) : 0;
@@ -97,7 +96,9 @@ std::string tensors_section(const PeakSummary& peak, const History& history, std
 }
 
 std::string peak_sections(const PeakSummary& peak, const History& history, std::string_view id) {
-  return section("At the peak", internal::where(peak), categories(peak)) + tensors_section(peak, history, id);
+  std::string note = internal::where(peak);
+  if (peak.card) note += "; tensors " + internal::beside_tensors(peak, internal::unit_for(peak.requested));
+  return section("At the peak", note, categories(peak)) + tensors_section(peak, history, id);
 }
 
 std::vector<trace::CategoryBytes> all_of(const Curve& curve) {
@@ -137,11 +138,17 @@ std::string data_of(const Shown& shown) {
   return shown.history.events.empty() ? "" : internal::history_script(shown.id, shown.history) + "\n";
 }
 
+/// For tensors: on a card what the driver's context leaves.
+Limit limit_of(Bytes budget, const PeakSummary& peak) {
+  if (!peak.card) return {budget};
+  return {budget - peak.card->context, "budget less context"};
+}
+
 std::string plan_memory(const Planned& planned) {
   if (planned.curve.points.empty()) return "";
   const Shown shown{planned.curve, planned.history, "predicted"};
   return memory_section("Memory over time", "Predicted by a dry run under that plan; nothing was allocated.", shown,
-                        {planned.budget}) +
+                        limit_of(planned.budget, planned.peak)) +
          data_of(shown);
 }
 
@@ -152,12 +159,14 @@ std::string suggestions(const Estimate& estimate) {
         fmt::format("<tr class=\"{}\"><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}, {}</td></tr>",
                     suggestion.fits ? "fits" : "over", escape(suggestion.change), to_string(suggestion.peak),
                     internal::seconds(suggestion.step_seconds), suggestion.fits ? "fits" : "too much",
-                    internal::result_of(suggestion.equivalence));
+                    internal::result_of(suggestion));
   }
   return html + "</table>";
 }
 
-std::string command(const std::string& line) { return line.empty() ? "" : "<code>" + escape(line) + "</code>"; }
+std::string next(const std::string& command) {
+  return command.empty() ? "" : section("Next", "", "<code>" + escape(command) + "</code>");
+}
 
 std::string frontier(const std::vector<internal::FrontierRow>& rows) {
   Bytes largest;
@@ -186,17 +195,18 @@ std::string frontier(const std::vector<internal::FrontierRow>& rows) {
 std::string plan_body(const Planned& planned, const plan::Solution& solution) {
   const auto rows = internal::frontier_rows(planned, solution, kFrontier);
   std::string body = internal::verdict("FITS: " + internal::needs(solution.best.peak, planned.budget), true,
-                                       planned.budget_given ? "" : kMachineBudget);
+                                       internal::budget_note(planned));
   body += cards({{"plan", plan::describe(solution.best.plan, planned.modules)},
                  {"predicted step", internal::seconds(solution.best.step_time.count())},
                  {"plain training", to_string(solution.unconstrained.peak)},
                  {"search", fmt::format("{} plans, {}", solution.simulated, internal::proof(solution.gap))},
                  {"result", std::string(internal::result_of(plan::equivalence(solution.best.plan)))}});
   body += section("Memory against time",
-                  "Every plan was dry-run; no other plan is both faster and smaller than one on the line.",
+                  "Every plan was dry-run; no other plan is both faster and smaller than one on the line. " +
+                      internal::step_times(planned),
                   internal::frontier_chart(rows, planned.budget) + frontier(rows));
   return body + plan_memory(planned) + peak_sections(planned.peak, planned.history, "predicted") +
-         section("Next", "", command(internal::next_command(planned)));
+         next(internal::next_command(planned));
 }
 
 std::string plan_body(const Planned& planned, const plan::Infeasible& infeasible) {
@@ -260,12 +270,6 @@ std::string files(const FitSummary& fit) {
 }  // namespace
 
 namespace {
-/// For tensors: on a card what the driver's context leaves.
-Limit limit_of(const Estimate& estimate) {
-  if (!estimate.peak.card) return {estimate.budget};
-  return {estimate.budget - estimate.peak.card->context, "budget less context"};
-}
-
 std::vector<std::pair<std::string, std::string>> cards_of(const Estimate& estimate) {
   std::vector<std::pair<std::string, std::string>> cards = {
       {estimate.peak.card ? "peak of tensors" : "peak", to_string(estimate.peak.requested)}};
@@ -281,20 +285,28 @@ std::vector<std::pair<std::string, std::string>> cards_of(const Estimate& estima
 }
 }  // namespace
 
+namespace {
+std::string notes(const Estimate& estimate) {
+  std::string all = internal::budget_note(estimate);
+  for (const std::string& sentence : internal::inexact(estimate)) all += (all.empty() ? "" : " ") + sentence;
+  return all;
+}
+}  // namespace
+
 std::string html(const Estimate& estimate) {
   std::string body = internal::verdict(
       (estimate.fits ? "FITS: " : "DOES NOT FIT: ") + internal::needs(estimate.peak.needed(), estimate.budget),
-      estimate.fits, estimate.budget_given ? "" : kMachineBudget);
+      estimate.fits, notes(estimate));
   body += cards(cards_of(estimate));
   const Shown shown{estimate.curve, estimate.history, "predicted"};
-  body +=
-      memory_section("Memory over time", "Predicted by a dry run; nothing was allocated.", shown, limit_of(estimate));
+  body += memory_section("Memory over time", "Predicted by a dry run; nothing was allocated.", shown,
+                         limit_of(estimate.budget, estimate.peak));
   body += peak_sections(estimate.peak, estimate.history, "predicted") + data_of(shown);
   if (!estimate.suggestions.empty()) {
     body +=
         section(estimate.fits ? "Could be smaller" : "Try first", "Each change was dry-run.", suggestions(estimate));
   }
-  body += section("Next", "", command(internal::next_command(estimate)));
+  body += next(internal::next_command(estimate));
   return internal::page("cinch estimate", estimate.environment, estimate.job, body);
 }
 
@@ -327,8 +339,7 @@ std::string html(const FitSummary& fit) {
   if (!fit.sample.empty()) body += section("The model writes", "", "<pre>" + escape(fit.sample) + "</pre>");
   body += tensors_section(fit.measured, fit.measured_history, "measured");
   if (!fit.run_dir.empty()) body += section("Files", "", files(fit));
-  const std::string next = internal::next_command(fit);
-  if (!next.empty()) body += section("Next", "", command(next));
+  body += next(internal::next_command(fit));
   return internal::page("cinch train", fit.environment, fit.job, body);
 }
 }  // namespace cinch::report

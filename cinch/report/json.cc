@@ -71,6 +71,11 @@ ordered_json plan_object(const plan::Plan& plan) {
   return {{"version", 1},
           {"micro_batch_size", plan.micro_batch_size},
           {"activations", activations},
+          {"loss_chunk_size", plan.loss_chunk_size},
+          {"optimizer",
+           {{"state", name_of(plan.optimizer.state)},
+            {"place", name_of(plan.optimizer.place)},
+            {"in_backward", plan.optimizer.in_backward}}},
           {"equivalence", name_of(plan::equivalence(plan))}};
 }
 
@@ -155,6 +160,8 @@ std::string json(const Estimate& estimate) {
   document["activation_groups"] = groups(estimate.groups);
   document["runs_out"] = runs_out(estimate.runs_out);
   document["step_seconds"] = number(estimate.step_seconds);
+  document["bounded"] = estimate.bounded;
+  document["by_shape_alone"] = estimate.by_shape_alone;
   document["suggestions"] = ordered_json::array();
   for (const Suggestion& suggestion : estimate.suggestions) {
     document["suggestions"].push_back({{"change", suggestion.change},
@@ -171,6 +178,7 @@ std::string json(const Planned& planned) {
   ordered_json document = head("cinch.plan/1", planned.environment, planned.job);
   document["budget_bytes"] = planned.budget.count();
   document["budget_given"] = planned.budget_given;
+  document["capacity_bytes"] = planned.capacity.count();
   document["predicted"]["peak"] = peak(planned.peak);
   std::visit([&](const auto& result) { add(document, result); }, planned.result);
   document["calibrated"] = planned.calibrated;

@@ -66,7 +66,7 @@ struct Suggestion {
   double step_seconds = 0;
   bool fits = false;
   plan::Equivalence equivalence = plan::Equivalence::kBitwise;
-  bool other_training = false;  ///< Not the same job in less memory: a smaller batch.
+  bool other_training = false;  ///< Not the same job in less memory: a smaller batch, a shorter context.
 };
 
 struct Estimate {
@@ -82,6 +82,9 @@ struct Estimate {
   std::optional<OutOfMemoryPlace> runs_out;  ///< If it does not fit on a card: where.
   std::size_t ops = 0;                        ///< Calls of ops in the dry run.
   double step_seconds = 0;                   ///< Plain; 0 if not known.
+  /// Ops that make the peak a bound from above: sizes of their results depend on values ("aten::nonzero in head").
+  std::vector<std::string> bounded = {};
+  std::vector<std::string> by_shape_alone = {};  ///< Ops of which only results count, not what kernels take inside.
   Curve curve;
   std::vector<Suggestion> suggestions;
   double elapsed_seconds = 0;
@@ -92,12 +95,12 @@ struct Planned {
   Environment environment;
   std::string job;
   std::vector<std::string> options;  ///< As in Estimate.
-  Bytes budget;
+  Bytes budget, capacity;
   bool budget_given = false;
   std::size_t modules = 0;  ///< That could be given a policy.
   bool calibrated = false;
   std::variant<plan::Solution, plan::Infeasible> result;
-  PeakSummary peak;       ///< Of the best plan; of the smallest if none fits.
+  PeakSummary peak;       ///< Of the best plan; of the smallest if none fits. Its needed() is that plan's peak.
   std::string plan_file;  ///< Where the plan was written; empty if it was not.
   double elapsed_seconds = 0;
   Curve curve;      ///< As `peak`.

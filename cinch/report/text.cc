@@ -54,6 +54,7 @@ void categories_table(Writer& out, const PeakSummary& peak, std::int64_t paramet
   }
   out.line("  {:<42}{:>17}{:>11}{:>7}", "total", with_thousands(peak.requested.count()),
            internal::in_unit(peak.requested, unit), internal::share(peak.requested, peak.requested));
+  if (peak.card) out.line("  {}", internal::beside_tensors(peak, unit));
 }
 
 void tensors_table(Writer& out, const std::vector<plan::PeakTensor>& tensors, Bytes whole) {
@@ -69,15 +70,18 @@ void tensors_table(Writer& out, const std::vector<plan::PeakTensor>& tensors, By
   }
 }
 
-std::string budget_note(bool given) {
-  return given ? "" : "Budget: this machine's memory less 2 %; --budget sets another.";
+/// An indented line each; an empty one ends them.
+void notes(Writer& out, const std::string& budget, const std::vector<std::string>& others = {}) {
+  if (!budget.empty()) out.line("  {}", budget);
+  for (const std::string& sentence : others) out.line("  {}", sentence);
+  out.blank();
 }
 
 void plan_body(Writer& out, const Planned& planned, const plan::Solution& solution) {
   out.line("{}   ({} plans dry-run, {}, {})",
            out.verdict("FITS: " + internal::needs(solution.best.peak, planned.budget), true), solution.simulated,
            internal::proof(solution.gap), internal::seconds(planned.elapsed_seconds));
-  out.line("{}", planned.budget_given ? "" : "  " + budget_note(false));
+  notes(out, internal::budget_note(planned));
   const auto rows = internal::frontier_rows(planned, solution, kFrontier);
   Bytes largest;
   for (const auto& row : rows) largest = std::max(largest, row.candidate.peak);
@@ -99,8 +103,7 @@ void plan_body(Writer& out, const Planned& planned, const plan::Solution& soluti
   out.blank();
   out.line("Result: {} ({}).", internal::result_of(plan::equivalence(solution.best.plan)),
            name_of(plan::equivalence(solution.best.plan)));
-  out.line("Step times: roofline of {}, {}.", planned.environment.device,
-           planned.calibrated ? "calibrated on this machine" : "not calibrated here");
+  out.line("{}", internal::step_times(planned));
   if (!planned.plan_file.empty()) out.line("Wrote {}", one_line(planned.plan_file));
 }
 
@@ -109,7 +112,7 @@ void plan_body(Writer& out, const Planned& planned, const plan::Infeasible& infe
            out.verdict("DOES NOT FIT: the smallest plan " + internal::needs(infeasible.smallest.peak, planned.budget),
                        false),
            infeasible.simulated, internal::seconds(planned.elapsed_seconds));
-  out.line("{}", planned.budget_given ? "" : "  " + budget_note(false));
+  notes(out, internal::budget_note(planned));
   out.line("The floor: {}", plan::describe(infeasible.smallest.plan, planned.modules));
   out.line("Peak: {}", internal::where(planned.peak));
   categories_table(out, planned.peak, 0);
@@ -170,7 +173,7 @@ std::string text(const Estimate& estimate, bool colour) {
   out.line("{}   ({}, nothing allocated)",
            out.verdict(verdict + internal::needs(estimate.peak.requested, estimate.budget), estimate.fits),
            internal::seconds(estimate.elapsed_seconds));
-  out.line("{}", estimate.budget_given ? "" : "  " + budget_note(false));
+  notes(out, internal::budget_note(estimate), internal::inexact(estimate));
   out.line("Peak: {}", internal::where(estimate.peak));
   categories_table(out, estimate.peak, estimate.parameters);
   tensors_table(out, estimate.peak.tensors, estimate.peak.requested);
@@ -181,7 +184,7 @@ std::string text(const Estimate& estimate, bool colour) {
     for (const Suggestion& suggestion : estimate.suggestions) {
       out.line("  {:<44}{:>11}{:>11}  {}{}", one_line(suggestion.change, 44), to_string(suggestion.peak),
                internal::seconds(suggestion.step_seconds), suggestion.fits ? "FITS, " : "no: too much, ",
-               internal::result_of(suggestion.equivalence));
+               internal::result_of(suggestion));
     }
   }
   out.blank();
@@ -192,7 +195,8 @@ std::string text(const Estimate& estimate, bool colour) {
 std::string text(const Planned& planned, bool colour) {
   Writer out(colour);
   std::visit([&](const auto& result) { plan_body(out, planned, result); }, planned.result);
-  if (std::holds_alternative<plan::Solution>(planned.result)) out.line("Next: {}", internal::next_command(planned));
+  const std::string next = internal::next_command(planned);
+  if (std::holds_alternative<plan::Solution>(planned.result) && !next.empty()) out.line("Next: {}", next);
   return out.take();
 }
 

@@ -144,9 +144,8 @@ class Usage(Case):
         (self.folder / "Llama").mkdir()
         self.refused("estimate", "Llama", says=["Llama", "no config.json"])
 
-    def test_cards_are_for_estimates(self):
-        for verb in ("plan", "train"):
-            self.refused(verb, "mlp.toml", "--device", "t4", says=[verb, "for the CPU"])
+    def test_no_card_trains(self):
+        self.refused("train", "mlp.toml", "--device", "t4", says=["t4-16gb: there is no such card here", "cinch plan"])
 
     def test_absurd_batches(self):
         self.refused("estimate", "mlp.toml", "--device", "t4", "--batch", 10 ** 12, says="batch_size")
@@ -161,58 +160,6 @@ class Usage(Case):
         for verb in ("estimate", "plan", "train"):
             for budget in ("0", "-1", "12XB"):
                 self.refused(verb, "mlp.toml", "--budget", budget, says=["--budget", budget])
-
-
-class Cards(Case):
-    def test_devices_are_listed(self):
-        rows = self.expect(0, "devices").stdout.splitlines()
-        self.assertTrue(rows[2].startswith("cpu "), rows[2])
-        document = self.document(0, "devices")
-        devices = {device["name"]: device for device in document["devices"]}
-        self.assertLessEqual({"v100-16gb", "v100-32gb", "t4-16gb", "a10g-24gb", "a100-40gb", "a100-80gb", "l4-24gb",
-                              "l40s-48gb", "rtx3090-24gb", "rtx4090-24gb", "rtx5090-32gb", "h100-80gb", "h200-141gb",
-                              "b200-180gb"}, devices.keys())
-        for device in devices.values():
-            self.assertEqual(device["usable_bytes"], device["memory_bytes"] // 50 * 49 - device["context_bytes"])
-
-    def test_a_device_printed_is_a_device_file(self):
-        text = self.expect(0, "devices", "rtx4090").stdout
-        self.write("card.toml", text)
-        self.assertEqual(self.expect(0, "devices", "card.toml").stdout, text)
-        by_name = self.document(0, "estimate", "mlp.toml", "--device", "rtx4090")
-        by_file = self.document(0, "estimate", "mlp.toml", "--device", "card.toml")
-        self.assertEqual(by_file["peak"], by_name["peak"])
-
-    def test_what_a_card_needs_adds_up(self):
-        document = self.document(0, "estimate", "gpt.toml", "--device", "t4")
-        peak = document["peak"]
-        self.assertLessEqual(PEAK_KEYS, peak.keys())
-        self.assertEqual(sum(document["categories_at_peak"].values()), peak["requested_bytes"])
-        self.assertEqual(peak["device_bytes"], peak["reserved_bytes"] + peak["context_bytes"])
-        self.assertLessEqual(peak["requested_bytes"], peak["allocated_bytes"])
-        self.assertLessEqual(peak["allocated_bytes"], peak["reserved_bytes"])
-        self.assertEqual(document["budget_bytes"], document["capacity_bytes"] // 50 * 49)
-        self.assertIsNone(document["runs_out"])
-        groups = sum(group["bytes"] for group in document["activation_groups"])
-        self.assertEqual(groups, document["categories_at_peak"]["activation"] + document["categories_at_peak"]["temporary"])
-
-    def test_where_a_small_card_runs_out_and_what_helps(self):
-        card = self.expect(0, "devices", "t4").stdout.replace("context = 367001600", "context = 0")
-        self.write("card.toml", card)
-        estimate = ("estimate", "gpt.toml", "--device", "card.toml", "--budget", "60MiB")
-        document = self.document(3, *estimate, "--batch", 128)
-        self.assertGreater(document["runs_out"]["asked_bytes"], 0)
-        self.assertGreater(document["peak"]["device_bytes"], document["budget_bytes"])
-        self.assertTrue(any(suggestion["fits"] for suggestion in document["suggestions"]))
-        for suggestion in document["suggestions"]:
-            self.assertEqual(suggestion["fits"], suggestion["peak_bytes"] <= document["budget_bytes"], suggestion)
-        batch = [suggestion["change"] for suggestion in document["suggestions"] if suggestion["other_training"]][0]
-        size = int(batch.removeprefix("batch "))
-        self.assertTrue(self.document(0, *estimate, "--batch", size)["fits"])
-        self.assertFalse(self.document(3, *estimate, "--batch", size + 1)["fits"])
-        text = self.expect(3, *estimate, "--batch", 128).stdout
-        self.assertRegex(text, r"Runs out in (initialization|\w+ of step \d)")
-        self.assertIn("= on the card", text)
 
 
 class BadJob(Case):

@@ -6,14 +6,15 @@
 
 namespace cinch::plan::internal {
 namespace {
-constexpr std::size_t kMostSizes = 16;         // Micro-batch sizes.
-constexpr std::size_t kMostTries = 64;         // Sets simulated for one micro-batch size and one budget,
-constexpr std::size_t kMostFloorTries = 16;    // and where no more than the floor's last bytes are at stake.
-constexpr int kMostGuesses = 8;                // At what a card takes beyond tensors, for one size and one budget.
-constexpr std::int64_t kFloorPart = 512;       // Of a floor on a card: what is less is not looked for.
-constexpr int kFrontierSteps = 4;              // Budgets between all and nothing checkpointed that are filled in.
-constexpr double kRounding = 1e-6;             // Relative differences of time below it are none.
-constexpr double kShareForDivisions = 0.5;     // Of the time limit, for a first look at all micro-batch sizes.
+constexpr std::size_t kMostSizes = 16;        // Micro-batch sizes.
+constexpr std::size_t kMostTries = 64;        // Sets simulated for one micro-batch size and one budget,
+constexpr std::size_t kMostFloorTries = 16;   // and where no more than the floor's last bytes are at stake.
+constexpr std::int64_t kMostPartsShown = 64;  // Of all plain plans together that are run for the frontier's sake.
+constexpr int kMostGuesses = 8;               // At what a card takes beyond tensors, for one size and one budget.
+constexpr std::int64_t kFloorPart = 512;      // Of a floor on a card: what is less is not looked for.
+constexpr int kFrontierSteps = 4;             // Budgets between all and nothing checkpointed that are filled in.
+constexpr double kRounding = 1e-6;            // Relative differences of time below it are none.
+constexpr double kShareForDivisions = 0.5;    // Of the time limit, for a first look at all micro-batch sizes.
 const Seconds kNever{std::numeric_limits<double>::infinity()};
 
 Bytes peak_of(const trace::Trace& trace) { return trace::Timeline(trace).peak().bytes; }
@@ -95,7 +96,8 @@ void Search::see(Division& division) {
   division.plain_time = candidates_.back().step_time;
 }
 
-// Simulates nothing, all, every other and every other but those checkpointed: from these the memory of all sets follows.
+// Simulates nothing, all, every other and every other but those checkpointed: from these the memory of all sets
+// follows.
 void Search::prepare(Division& division) {
   if (division.memory != nullptr) return;
   const std::size_t n = modules_.size();
@@ -142,9 +144,9 @@ Cover Search::cover_of(const Division& division, Bytes budget, Bytes spare, doub
                          .tried = &division.tried});
 }
 
-// Bounds are of tensors. What a card takes beyond them only a plan's own dry run tells: it is guessed, at first the least
-// that any plan took, then as much as the last one that failed for it, so that sets of a size are not tried one by one;
-// less again if that leaves none. What guesses pass over stays open: the gap counts it.
+// Bounds are of tensors. What a card takes beyond them only a plan's own dry run tells: it is guessed, at first the
+// least that any plan took, then as much as the last one that failed for it, so that sets of a size are not tried one
+// by one; less again if that leaves none. What guesses pass over stays open: the gap counts it.
 bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::size_t most_tries) {
   if (!problem_.may_checkpoint || modules_.size() == 0) return false;
   if (division.memory == nullptr) {
@@ -174,7 +176,8 @@ bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::s
     }
     if (give_up || !cover.complete) cut_at(division, cover.bound);
     if (give_up || !cover.cheapest) {
-      const Cover passed_over = spare > problem_.overhead ? cover_of(division, budget, problem_.overhead, limit) : cover;
+      const Cover passed_over =
+          spare > problem_.overhead ? cover_of(division, budget, problem_.overhead, limit) : cover;
       if (passed_over.cheapest || !passed_over.complete) cut_at(division, passed_over.bound);
       return false;
     }
@@ -185,10 +188,20 @@ bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::s
   }
 }
 
-void Search::find_fastest() {
-  for (Division& division : divisions_) {
-    if (!out_of_time(kShareForDivisions)) see(division);
+// Each plain plan. By a roofline more parts never take less time: as many operations, no fewer bytes, more launches. So
+// without measured rates none is looked at past the first that fits and the next.
+void Search::see_divisions() {
+  for (std::size_t i = 0; i < divisions_.size() && !out_of_time(kShareForDivisions); ++i) {
+    see(divisions_[i]);
+    const Candidate* best = fastest_fitting();
+    if (costs_.calibrated() || best == nullptr || divisions_[i].plain_time < best->step_time || i == 0) continue;
+    for (std::size_t rest = i + 1; rest < divisions_.size(); ++rest) divisions_[rest].bound = divisions_[i].plain_time;
+    return;
   }
+}
+
+void Search::find_fastest() {
+  see_divisions();
   std::vector<Division*> by_time;
   for (Division& division : divisions_) {
     if (division.seen) by_time.push_back(&division);
@@ -223,6 +236,12 @@ void Search::find_smallest() {
 }
 
 void Search::fill_frontier() {
+  std::int64_t parts_seen = 0;
+  for (Division& division : divisions_) {
+    parts_seen += parts({.micro_batch_size = division.micro_batch, .activations = {}}, problem_.batch_size);
+    if (parts_seen > kMostPartsShown || out_of_time(kShareForDivisions)) break;
+    see(division);
+  }
   if (!problem_.may_checkpoint || modules_.size() == 0) return;
   const std::int64_t best = fastest_fitting()->plan.micro_batch_size;
   for (Division& division : divisions_) {
@@ -245,7 +264,8 @@ void Search::fill_frontier() {
 const Candidate* Search::fastest_fitting() const {
   const Candidate* best = nullptr;
   for (const Candidate& candidate : candidates_) {
-    if (candidate.peak <= problem_.budget && (best == nullptr || candidate.step_time < best->step_time)) best = &candidate;
+    if (candidate.peak <= problem_.budget && (best == nullptr || candidate.step_time < best->step_time))
+      best = &candidate;
   }
   return best;
 }
@@ -255,7 +275,7 @@ const Candidate& Search::smallest() const { return *std::ranges::min_element(can
 Seconds Search::open_bound() const {
   Seconds bound = kNever;
   for (const Division& division : divisions_) {
-    if (!division.seen) bound = std::min(bound, arithmetic_);
+    if (!division.seen) bound = std::min(bound, division.bound < kNever ? division.bound : arithmetic_);
     if (division.cut) bound = std::min(bound, division.bound);
   }
   return bound;

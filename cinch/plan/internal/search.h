@@ -52,15 +52,15 @@ class Search {
  private:
   // One size of micro-batch.
   struct Division {
-    std::int64_t micro_batch = 0;          // 0: the whole batch.
-    bool seen = false;                     // Its plain plan was simulated.
-    bool cut = false;                      // Its search was.
+    std::int64_t micro_batch = 0;  // 0: the whole batch.
+    bool seen = false;             // Its plain plan was simulated.
+    bool cut = false;              // Its search was.
     Seconds plain_time{};
-    Seconds bound{std::numeric_limits<double>::infinity()};  // If cut.
+    Seconds bound{std::numeric_limits<double>::infinity()};  // If cut, or not seen for being slower.
     // What plans took of the device beyond their tensors: the least, and the last.
     Bytes least_overhead{std::numeric_limits<std::int64_t>::max()}, last_overhead;
-    std::unique_ptr<MemoryModel> memory;   // Once prepared.
-    std::vector<double> costs;             // Seconds of recomputation by module.
+    std::unique_ptr<MemoryModel> memory;  // Once prepared.
+    std::vector<double> costs;            // Seconds of recomputation by module.
     std::set<Selection> tried;
   };
 
@@ -68,6 +68,7 @@ class Search {
   Plan plan_of(const Division& division, const Selection& selection) const;
   trace::Trace run(Division& division, const Selection& selection);
   void see(Division& division);
+  void see_divisions();
   void prepare(Division& division);
   void learn_costs(Division& division, const trace::Trace& all);
   // Simulates sets that `budget` may allow, cheapest first, until one fits or none is left that takes less than
@@ -85,6 +86,6 @@ class Search {
   ModuleIndex modules_;
   std::vector<Division> divisions_;
   std::vector<Candidate> candidates_;
-  Seconds arithmetic_{};                   // Of a step: no plan is faster.
+  Seconds arithmetic_{};  // Of a step: no plan is faster.
 };
 }  // namespace cinch::plan::internal

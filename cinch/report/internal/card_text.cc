@@ -65,10 +65,7 @@ std::string table(const Estimate& estimate, const Unit& unit, bool colour) {
   for (const ActivationGroup& group : estimate.groups)
     out += row("  " + one_line(group_name(group), 42), group.bytes, peak.requested, unit, shrinks_by(group.kind));
   out += row("tensors", peak.requested, peak.requested, unit, "");
-  const CardBytes& card = *peak.card;
-  return out + fmt::format("  + rounding, fragmentation {} + CUDA context {} = on the card {} {}\n",
-                           in_unit(card.reserved - peak.requested, unit), in_unit(card.context, unit),
-                           in_unit(card.on_card(), unit), unit.name);
+  return out + "  " + beside_tensors(peak, unit) + "\n";
 }
 
 std::string versus(double step, double plain) {
@@ -87,11 +84,9 @@ std::string trials(const Estimate& estimate, const Unit& unit, bool colour) {
   for (const Suggestion& suggestion : estimate.suggestions) {
     const bool marked = suggestion.equivalence == plan::Equivalence::kLossy;
     lossy = lossy || marked;
-    const std::string result =
-        suggestion.other_training ? "smaller steps" : std::string(result_of(suggestion.equivalence));
     out += fmt::format("  {:<46}{:>11}{:>8}  {}{}{}\n", one_line(suggestion.change, 46), in_unit(suggestion.peak, unit),
                        versus(suggestion.step_seconds, estimate.step_seconds),
-                       suggestion.fits ? "FITS, " : "no: too much, ", result, marked ? "*" : "");
+                       suggestion.fits ? "FITS, " : "no: too much, ", result_of(suggestion), marked ? "*" : "");
   }
   if (lossy) out += "* would give: another arithmetic, so only if you ask for it\n";
   return out;
@@ -113,14 +108,14 @@ std::string card_text(const Estimate& estimate, bool colour) {
       styled((estimate.fits ? "FITS: " : "DOES NOT FIT: ") + needs(estimate.peak.needed(), estimate.budget),
              estimate.fits ? "1;32" : "1;31", colour);
   out += fmt::format("   ({}, nothing allocated)\n", seconds(estimate.elapsed_seconds));
-  if (!estimate.budget_given)
-    out += fmt::format("  Budget: the {} of {} less 2 %; --budget sets another.\n", to_string(estimate.capacity),
-                       one_line(estimate.environment.device, 40));
+  if (!estimate.budget_given) out += "  " + budget_note(estimate) + "\n";
   if (estimate.runs_out) out += "  " + place(*estimate.runs_out);
+  for (const std::string& sentence : inexact(estimate)) out += "  " + sentence + "\n";
   out += "\n" + table(estimate, unit, colour) + trials(estimate, unit, colour);
   if (estimate.step_seconds > 0)
     out += fmt::format("\nA plain step takes {} or more: the data sheet's rates, not measured.\n",
                        seconds(estimate.step_seconds));
-  return out;
+  const std::string next = next_command(estimate);
+  return out + (next.empty() ? "" : (estimate.step_seconds > 0 ? "Next: " : "\nNext: ") + next + "\n");
 }
 }  // namespace cinch::report::internal

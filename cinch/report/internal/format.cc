@@ -148,6 +148,60 @@ std::string_view result_of(plan::Equivalence equivalence) {
   return "lossy";
 }
 
+std::string_view result_of(const Suggestion& suggestion) {
+  return suggestion.other_training ? "not the same training" : result_of(suggestion.equivalence);
+}
+
+namespace {
+std::string budget_note(bool given, const std::optional<CardBytes>& card, Bytes capacity, const std::string& device) {
+  if (given) return "";
+  if (!card) return "Budget: this machine's memory less 2 %; --budget sets another.";
+  return fmt::format("Budget: the {} of {} less 2 %; --budget sets another.", to_string(capacity),
+                     one_line(device, 40));
+}
+
+/// "aten::nonzero in head, aten::unique and 3 more".
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 3;
+  const std::size_t shown = names.size() > kMost + 1 ? kMost : names.size();
+  std::string text = one_line(fmt::format("{}", fmt::join(names.begin(), names.begin() + shown, ", ")), 160);
+  return shown < names.size() ? fmt::format("{} and {} more", text, names.size() - shown) : text;
+}
+}  // namespace
+
+std::string budget_note(const Estimate& estimate) {
+  return budget_note(estimate.budget_given, estimate.peak.card, estimate.capacity, estimate.environment.device);
+}
+
+std::string budget_note(const Planned& planned) {
+  return budget_note(planned.budget_given, planned.peak.card, planned.capacity, planned.environment.device);
+}
+
+std::string beside_tensors(const PeakSummary& peak, const Unit& unit) {
+  if (!peak.card) return "";
+  return fmt::format("+ rounding, fragmentation {} + CUDA context {} = on the card {} {}",
+                     in_unit(peak.card->reserved - peak.requested, unit), in_unit(peak.card->context, unit),
+                     in_unit(peak.card->on_card(), unit), unit.name);
+}
+
+std::vector<std::string> inexact(const Estimate& estimate) {
+  std::vector<std::string> sentences;
+  if (!estimate.bounded.empty()) {
+    sentences.push_back(
+        fmt::format("An upper bound: values decide the sizes of {}; the largest count.", listed(estimate.bounded)));
+  }
+  if (!estimate.by_shape_alone.empty()) {
+    sentences.push_back(
+        fmt::format("By shapes alone: {}; what these take inside does not count.", listed(estimate.by_shape_alone)));
+  }
+  return sentences;
+}
+
+std::string step_times(const Planned& planned) {
+  return fmt::format("Step times: roofline of {}, {}.", one_line(planned.environment.device, 40),
+                     planned.calibrated ? "calibrated on this machine" : "not calibrated here");
+}
+
 std::vector<TensorGroup> groups(const std::vector<plan::PeakTensor>& tensors, std::size_t limit) {
   std::vector<TensorGroup> result;
   std::map<std::tuple<Category, std::string, std::string>, std::size_t> known;
@@ -214,12 +268,17 @@ std::string budget_flag(Bytes budget, bool given) {
 }  // namespace
 
 std::string next_command(const Estimate& estimate) {
-  if (estimate.peak.card) return "";  // Planning and training are the CPU's in this version.
+  if (estimate.peak.card && estimate.fits) return "";
   return command(estimate.fits ? "train" : "plan", estimate.job, estimate.options) +
          budget_flag(estimate.budget, estimate.budget_given);
 }
 
 std::string next_command(const Planned& planned) {
+  if (planned.peak.card) {
+    if (!planned.plan_file.empty()) return "";
+    return command("plan", planned.job, planned.options) + budget_flag(planned.budget, planned.budget_given) +
+           " --out plan.toml";
+  }
   std::string line = command("train", planned.job, planned.options) + budget_flag(planned.budget, planned.budget_given);
   if (!planned.plan_file.empty()) line += " --plan " + shell_word(planned.plan_file);
   return line;

@@ -49,6 +49,20 @@ std::string where(const PeakSummary& peak);
 std::string needs(Bytes peak, Bytes budget, std::string_view budget_name = "budget");
 /// "same weights", "same weights but for rounding", "lossy".
 std::string_view result_of(plan::Equivalence equivalence);
+/// Of a suggestion too: "not the same training" for one of another batch.
+std::string_view result_of(const Suggestion& suggestion);
+
+/// Where a budget that nobody gave comes from: "Budget: the 23.6 GiB of rtx4090-24gb less 2 %; --budget sets another.";
+/// "" if it was given.
+std::string budget_note(const Estimate& estimate);
+std::string budget_note(const Planned& planned);
+/// What a card holds beside tensors: "+ rounding, fragmentation 3.70 + CUDA context 0.46 = on the card 33.47 GiB"; "" on
+/// the CPU.
+std::string beside_tensors(const PeakSummary& peak, const Unit& unit);
+/// Sentences on what is not exact; none where all is.
+std::vector<std::string> inexact(const Estimate& estimate);
+/// "Step times: roofline of cpu, calibrated on this machine."
+std::string step_times(const Planned& planned);
 
 /// Tensors of the peak that are alike: equal category, place (layers as "*"), shape.
 struct TensorGroup {
@@ -69,7 +83,7 @@ struct FrontierRow {
 };
 std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solution& solution, std::size_t limit);
 
-/// The command that comes next, ready to type.
+/// The command that comes next, ready to type; "" where there is none: training is the CPU's in this version.
 std::string next_command(const Estimate& estimate);
 std::string next_command(const Planned& planned);
 /// "" when there is nothing to resume.

@@ -266,6 +266,22 @@ TEST(Solver, ALaxBudgetChangesNothing) {
   EXPECT_GT(solution.frontier.size(), 2u);
 }
 
+TEST(Solver, ByARooflineNoMorePartsAreLookedAtThanMayBeFastest) {
+  const Chain chain = even_chain(2, 1024);
+  Problem problem = problem_of(chain, {});
+  problem.budget = trace::Timeline(simulate_of(chain)({.micro_batch_size = 128})).peak().bytes;
+  std::int64_t most_parts = 0;
+  SolveOptions options;
+  options.on_candidate = [&](const Candidate& candidate) {
+    most_parts = std::max(most_parts, internal::parts(candidate.plan, chain.batch_size));
+  };
+  const auto solution = std::get<Solution>(solve(problem, costs(), simulate_of(chain), options));
+  EXPECT_LE(most_parts, 64);
+  EXPECT_EQ(solution.gap, 0);
+  EXPECT_LE(internal::parts(solution.best.plan, chain.batch_size), 8);
+  EXPECT_THAT(validate(problem, costs(), simulate_of(chain), solution), IsEmpty());
+}
+
 TEST(Solver, TimeNeverFallsAsTheBudgetDoes) {
   std::mt19937 random(5);
   for (int round = 0; round < 5; ++round) {

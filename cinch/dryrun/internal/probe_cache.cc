@@ -1,10 +1,14 @@
 #include "cinch/dryrun/internal/probe_cache.h"
 
 #include <ATen/Version.h>
+#include <link.h>
+#include <sys/stat.h>
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -42,11 +46,27 @@ std::string environment() {
   return text;
 }
 
+/// LibTorch's file: who builds it anew may have other kernels under the old version.
+std::string library() {
+  std::string path = "/proc/self/exe";  // If it was linked statically.
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* loaded, std::size_t, void* found) {
+        const std::string_view name(loaded->dlpi_name);
+        if (!name.ends_with("/libtorch_cpu.so")) return 0;
+        *static_cast<std::string*>(found) = name;
+        return 1;
+      },
+      &path);
+  struct stat status {};
+  ::stat(path.c_str(), &status);
+  return std::to_string(status.st_size) + ' ' + std::to_string(status.st_mtim.tv_sec) + '\n';
+}
+
 /// LibTorch's and its libraries' versions, and the instruction set that it chose. Not at::show_config(): that asks for
 /// CUDA's version where a dry run claims a card.
 std::string title() {
   return "probes " + std::to_string(kFormat) + " of cinch " + kVersion + '\n' + processor() + environment() +
-         TORCH_VERSION + '\n' + at::get_cxx_flags() + at::get_mkl_version() + at::get_mkldnn_version() +
+         library() + TORCH_VERSION + '\n' + at::get_cxx_flags() + at::get_mkl_version() + at::get_mkldnn_version() +
          at::get_openmp_version() + at::get_cpu_capability();
 }
 }  // namespace

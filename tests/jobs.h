@@ -21,15 +21,15 @@
 namespace cinch::tests {
 
 enum class ModelKind : std::uint8_t {
-  kGpt, kResNet18, kMlp, kBertMasked, kBertClassifier, kVit, kLlama, kLlamaTied, kResNet50, kUnet
+  kGpt, kResNet18, kMlp, kBertMasked, kBertClassifier, kVit, kLlama, kLlamaTied, kResNet50, kUnet, kLstm
 };
 inline constexpr std::array kAllModels{
     ModelKind::kGpt,   ModelKind::kResNet18,  ModelKind::kMlp,      ModelKind::kBertMasked, ModelKind::kBertClassifier,
-    ModelKind::kVit,   ModelKind::kLlama,     ModelKind::kLlamaTied, ModelKind::kResNet50,  ModelKind::kUnet};
+    ModelKind::kVit,   ModelKind::kLlama,     ModelKind::kLlamaTied, ModelKind::kResNet50,  ModelKind::kUnet, ModelKind::kLstm};
 
 inline std::string name_of(ModelKind kind) {
   static constexpr std::array kNames{"Gpt", "ResNet18", "Mlp",       "BertMasked", "BertClassifier",
-                                     "Vit", "Llama",    "LlamaTied", "ResNet50",   "Unet"};
+                                     "Vit", "Llama",    "LlamaTied", "ResNet50",   "Unet", "Lstm"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
@@ -54,6 +54,7 @@ inline job::ModelConfig small_model(ModelKind kind) {
       tied.tie_weights = true;
       return tied;
     }
+    case ModelKind::kLstm: return job::LstmConfig{.layers = 2, .hidden_size = 48, .context_length = 20, .vocab_size = 300, .dropout = 0.1};
     case ModelKind::kUnet: return job::UnetConfig{.base_channels = 8, .levels = 2, .classes = 3, .image_size = 32};
   }
   throw std::logic_error("no such model");

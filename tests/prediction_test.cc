@@ -86,6 +86,7 @@ struct Enlarge {
   void operator()(job::LlamaConfig& llama) const {
     llama.hidden_size = 96, llama.heads = 6, llama.key_value_heads = 1, llama.intermediate_size = 200, llama.context_length = 100;
   }
+  void operator()(job::LstmConfig& lstm) const { lstm.layers = 3, lstm.hidden_size = 70, lstm.context_length = 33; }
   void operator()(job::UnetConfig& unet) const { unet.base_channels = 12, unet.levels = 3, unet.image_size = 48; }
 };
 

@@ -16,7 +16,7 @@ SampleShape shape_for(const job::DataConfig& data, const job::ModelConfig& model
   const bool next_token = shape.tokens() && shape.masked == 0 && !shape.targets.empty();
   if (std::holds_alternative<job::TextData>(data) && !next_token) {
     throw ConfigError("data.kind", 0, "data.kind", "text only feeds a model that predicts the next token",
-                      "Text goes with model.kind = \"gpt\" or \"llama\".");
+                      "Text goes with model.kind = \"gpt\", \"llama\" or \"lstm\".");
   }
   if (std::holds_alternative<job::CsvData>(data) && (shape.tokens() || !shape.targets.empty())) {
     throw ConfigError("data.kind", 0, "data.kind", "rows of pixels only feed a model that gives an image one class",
@@ -31,18 +31,16 @@ std::int64_t product(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-SampleShape shape(const job::GptConfig& gpt) {
-  return {.inputs = {gpt.context_length},
-          .targets = {gpt.context_length},
-          .vocabulary = gpt.vocab_size,
-          .classes = gpt.vocab_size};
+template <class Config>
+SampleShape next_words(const Config& model) {
+  return {.inputs = {model.context_length},
+          .targets = {model.context_length},
+          .vocabulary = model.vocab_size,
+          .classes = model.vocab_size};
 }
-SampleShape shape(const job::LlamaConfig& llama) {
-  return {.inputs = {llama.context_length},
-          .targets = {llama.context_length},
-          .vocabulary = llama.vocab_size,
-          .classes = llama.vocab_size};
-}
+SampleShape shape(const job::GptConfig& gpt) { return next_words(gpt); }
+SampleShape shape(const job::LlamaConfig& llama) { return next_words(llama); }
+SampleShape shape(const job::LstmConfig& lstm) { return next_words(lstm); }
 SampleShape shape(const job::BertConfig& bert) {
   SampleShape sample{.inputs = {bert.context_length}, .vocabulary = bert.vocab_size, .classes = bert.classes};
   if (bert.classes > 0) return sample;

@@ -19,6 +19,8 @@ const std::string kLlama =
     "context_length = 32\nvocab_size = 256" +
     kRest;
 const std::string kUnet = "[model]\nkind = \"unet\"\nclasses = 3\nimage_size = 64" + kRest;
+const std::string kLstm =
+    "[model]\nkind = \"lstm\"\nlayers = 2\nhidden_size = 48\ncontext_length = 32" + kRest;
 
 Job with(const std::string& text, std::vector<std::string> overrides = {}) {
   return parse(text, "job.toml", overrides);
@@ -58,6 +60,10 @@ TEST(Families, UnsaidKeysHaveDefaults) {
   EXPECT_EQ(unet.base_channels, 64);
   EXPECT_EQ(unet.levels, 4);
   EXPECT_EQ(unet.channels, 3);
+  const auto lstm = std::get<LstmConfig>(with(kLstm).model);
+  EXPECT_EQ(lstm.vocab_size, 256);
+  EXPECT_EQ(lstm.dropout, 0);
+  EXPECT_FALSE(lstm.tie_weights);
 }
 
 TEST(Families, WhatIsPrintedReadsBackTheSame) {
@@ -90,6 +96,7 @@ TEST(Families, WhatIsPrintedReadsBackTheSame) {
   check(kLlama, llama);
   check(kVit, vit);
   check(kUnet, unet);
+  check(kLstm, {{"model.vocab_size=77", "model.dropout=0.25", "model.tie_weights=true"}});
   EXPECT_EQ(with(to_toml(with(kUnet, {"train.precision=bf16"}))).train.precision, Precision::kBf16);
 }
 
@@ -98,6 +105,7 @@ TEST(Families, KeysOfOtherKindsAreUnknown) {
   EXPECT_EQ(error_of(kVit, {"model.vocab_size=4"}).key(), "model.vocab_size");
   EXPECT_EQ(error_of(kLlama, {"model.dropout=0.1"}).key(), "model.dropout");
   EXPECT_EQ(error_of(kUnet, {"model.depth=18"}).key(), "model.depth");
+  EXPECT_EQ(error_of(kLstm, {"model.heads=2"}).key(), "model.heads");
 }
 
 TEST(Families, RangesAreChecked) {

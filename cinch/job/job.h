@@ -67,7 +67,15 @@ struct UnetConfig {
   std::int64_t base_channels = 64, levels = 4;  ///< image_size is a multiple of 2^levels.
   std::int64_t classes = 0, channels = 3, image_size = 0;
 };
-using ModelConfig = std::variant<GptConfig, ResNetConfig, MlpConfig, BertConfig, VitConfig, LlamaConfig, UnetConfig>;
+/// A language model of LSTM layers (1409.2329).
+struct LstmConfig {
+  std::int64_t layers = 0, hidden_size = 0;
+  std::int64_t context_length = 0, vocab_size = 256;
+  double dropout = 0;  ///< Of the embedding's and every layer's outputs.
+  bool tie_weights = false;
+};
+using ModelConfig =
+    std::variant<GptConfig, ResNetConfig, MlpConfig, BertConfig, VitConfig, LlamaConfig, UnetConfig, LstmConfig>;
 
 /// Files read as bytes; gpt and llama with vocab_size ≥ 256 only. Paths may hold * and ? in their last part, or be a
 /// folder (all files below it). Relative paths are relative to the working directory.

@@ -99,6 +99,14 @@ struct Writer {
     line("channels", unet.channels);
     line("image_size", unet.image_size);
   }
+  void operator()(const LstmConfig& lstm) {
+    line("layers", lstm.layers);
+    line("hidden_size", lstm.hidden_size);
+    line("context_length", lstm.context_length);
+    line("vocab_size", lstm.vocab_size);
+    line("dropout", lstm.dropout);
+    line("tie_weights", lstm.tie_weights);
+  }
   void operator()(const TextData& data) {
     line("path", list(data.path));
     line("held_out", data.held_out);

@@ -12,6 +12,7 @@
 #include "cinch/models/bert.h"
 #include "cinch/models/gpt.h"
 #include "cinch/models/llama.h"
+#include "cinch/models/lstm.h"
 #include "cinch/models/mlp.h"
 #include "cinch/models/resnet.h"
 #include "cinch/models/unet.h"
@@ -27,6 +28,7 @@ std::shared_ptr<Model> make(const job::BertConfig& config) { return std::make_sh
 std::shared_ptr<Model> make(const job::VitConfig& config) { return std::make_shared<Vit>(config); }
 std::shared_ptr<Model> make(const job::LlamaConfig& config) { return std::make_shared<Llama>(config); }
 std::shared_ptr<Model> make(const job::UnetConfig& config) { return std::make_shared<Unet>(config); }
+std::shared_ptr<Model> make(const job::LstmConfig& config) { return std::make_shared<Lstm>(config); }
 
 /// Evaluation mode until destroyed; then each module's own mode again.
 class EvalScope {

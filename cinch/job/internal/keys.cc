@@ -17,6 +17,7 @@ std::vector<std::string> model_keys(std::size_t kind) {
       {"kind", "layers", "hidden_size", "heads", "key_value_heads", "head_size", "intermediate_size", "context_length",
        "vocab_size", "rope_theta", "norm_eps", "tie_weights"},
       {"kind", "base_channels", "levels", "classes", "channels", "image_size"},
+      {"kind", "layers", "hidden_size", "context_length", "vocab_size", "dropout", "tie_weights"},
   };
   return kKeys.at(kind);
 }

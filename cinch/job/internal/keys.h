@@ -7,7 +7,7 @@
 namespace cinch::job::internal {
 
 // In the order of ModelConfig's, DataConfig's, OptimizerKind's, Schedule's, Activation's and Precision's alternatives.
-inline const std::vector<std::string> kModelKinds{"gpt", "resnet", "mlp", "bert", "vit", "llama", "unet"};
+inline const std::vector<std::string> kModelKinds{"gpt", "resnet", "mlp", "bert", "vit", "llama", "unet", "lstm"};
 inline const std::vector<std::string> kDataKinds{"text", "csv", "synthetic"};
 inline const std::vector<std::string> kOptimizers{"adamw", "sgd", "adam", "adafactor", "lion"};
 inline const std::vector<std::string> kSchedules{"constant", "linear", "cosine"};

@@ -113,6 +113,17 @@ UnetConfig read_unet(const Section& model) {
   unet.image_size = model.integer("image_size", kSize);
   return unet;
 }
+
+LstmConfig read_lstm(const Section& model) {
+  LstmConfig lstm;
+  lstm.layers = model.integer("layers", kLayers);
+  lstm.hidden_size = model.integer("hidden_size", kSize);
+  lstm.context_length = model.integer("context_length", kSize);
+  lstm.vocab_size = model.integer("vocab_size", kSize, lstm.vocab_size);
+  lstm.dropout = model.number("dropout", kShare, lstm.dropout);
+  lstm.tie_weights = model.boolean("tie_weights", lstm.tie_weights);
+  return lstm;
+}
 }  // namespace
 
 ModelConfig read_model(const Section& model, std::size_t kind) {
@@ -129,8 +140,10 @@ ModelConfig read_model(const Section& model, std::size_t kind) {
       return read_vit(model);
     case 5:
       return read_llama(model);
-    default:
+    case 6:
       return read_unet(model);
+    default:
+      return read_lstm(model);
   }
 }
 }  // namespace cinch::job::internal

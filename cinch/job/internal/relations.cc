@@ -45,6 +45,7 @@ struct CheckModel {
   void operator()(const GptConfig& gpt) const { heads(gpt.heads, gpt.hidden_size); }
   void operator()(const ResNetConfig&) const {}
   void operator()(const MlpConfig&) const {}
+  void operator()(const LstmConfig&) const {}
   void operator()(const BertConfig& bert) const { heads(bert.heads, bert.hidden_size); }
   void operator()(const VitConfig& vit) const {
     heads(vit.heads, vit.hidden_size);
@@ -73,6 +74,7 @@ struct CheckModel {
 std::int64_t vocabulary_for_text(const ModelConfig& model) {
   if (const auto* gpt = std::get_if<GptConfig>(&model)) return gpt->vocab_size;
   if (const auto* llama = std::get_if<LlamaConfig>(&model)) return llama->vocab_size;
+  if (const auto* lstm = std::get_if<LstmConfig>(&model)) return lstm->vocab_size;
   return 0;
 }
 
@@ -85,7 +87,7 @@ void check_data(const Job& job, const Section& model, const Section& data) {
   const std::int64_t vocabulary = vocabulary_for_text(job.model);
   if (std::holds_alternative<TextData>(job.data)) {
     if (vocabulary == 0) {
-      data.fail("kind", "is \"text\", which only a gpt or a llama reads",
+      data.fail("kind", "is \"text\", which only a gpt, a llama or an lstm reads",
                 "Use \"synthetic\", or a model.kind that reads text.");
     }
     if (vocabulary < 256) {

@@ -80,6 +80,13 @@ Scale scale(const UnetConfig& unet) {
   return {"base_channels", sum + (Wide(unet.base_channels) + 1) * unet.classes,
           pixels * std::max({Wide(unet.channels), 2 * Wide(unet.base_channels), Wide(unet.classes)})};
 }
+
+Scale scale(const LstmConfig& lstm) {
+  const Wide hidden = lstm.hidden_size, context = lstm.context_length, words = lstm.vocab_size;
+  const Wide embeddings = words * hidden + (lstm.tie_weights ? Wide(0) : words * (hidden + 1));
+  return {"hidden_size", embeddings + lstm.layers * 8 * hidden * (hidden + 1),
+          std::max({context * words, context * hidden * 4})};
+}
 }  // namespace
 
 Scale scale_of(const ModelConfig& model) {

@@ -24,7 +24,7 @@ std::string version() {
   return std::string("cinch ") + kVersion + (libtorch.empty() ? ", without LibTorch" : ", LibTorch " + libtorch);
 }
 
-constexpr const char* kNoVerb = "no verb given: say estimate, plan, train, inspect, replay, diff, record or devices";
+constexpr const char* kNoVerb = "no verb given: say estimate, plan, train, verify, inspect, replay, diff, record or devices";
 
 /// "Did you mean --budget?", from the flags of the chosen verb or from the verbs.
 std::string did_you_mean(const CLI::App& program, const std::string& word) {

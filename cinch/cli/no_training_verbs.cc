@@ -5,7 +5,7 @@ namespace cinch::cli {
 
 Verbs add_training_verbs(CLI::App& program) {
   Verbs verbs;
-  for (const char* name : {"estimate", "plan", "train"}) {
+  for (const char* name : {"estimate", "plan", "train", "verify"}) {
     program.add_subcommand(name, "Not in this build, which is without LibTorch")->allow_extras();
     verbs[name] = [name](Stage&) -> ExitCode {
       throw UsageError(std::string(name) + ": this cinch was built without LibTorch", "Build all of it: make build.");

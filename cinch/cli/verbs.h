@@ -26,6 +26,7 @@ Run add_devices(CLI::App& program);
 Run add_estimate(CLI::App& program);
 Run add_plan(CLI::App& program);
 Run add_train(CLI::App& program);
+Run add_verify(CLI::App& program);
 
 /// The verbs on jobs, where this build has them; where not, they are added all the same and say what to build.
 Verbs add_training_verbs(CLI::App& program);

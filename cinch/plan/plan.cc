@@ -7,17 +7,50 @@
 
 namespace cinch::plan {
 namespace {
-constexpr std::array<TechniqueInfo, 2> kTechniques{{
-    {"micro_batch_size", Equivalence::kReassociated,
-     "The batch goes through the model in parts whose gradients add up: activations of one part live at a time."},
-    {"activations", Equivalence::kBitwise,
-     "A checkpointed module keeps its inputs alone and runs its forward again when backward needs the rest."},
-}};
-
-std::size_t checkpointed(const Plan& plan) {
-  return static_cast<std::size_t>(std::ranges::count(
-      plan.activations, ActivationPolicy::kCheckpoint, &std::pair<const std::string, ActivationPolicy>::second));
+std::size_t count(const Plan& plan, ActivationPolicy policy) {
+  return static_cast<std::size_t>(
+      std::ranges::count(plan.activations, policy, &std::pair<const std::string, ActivationPolicy>::second));
 }
+
+template <ActivationPolicy policy>
+bool has(const Plan& plan) {
+  return count(plan, policy) > 0;
+}
+template <ActivationPolicy policy>
+void drop(Plan& plan) {
+  std::erase_if(plan.activations, [](const auto& entry) { return entry.second == policy; });
+}
+
+template <StatePlace place>
+bool stays_in(const Plan& plan) {
+  return plan.optimizer.place == place;
+}
+void to_device(Plan& plan) { plan.optimizer.place = StatePlace::kDevice; }
+
+constexpr std::array<TechniqueInfo, 9> kTechniques{{
+    {"micro_batch", Equivalence::kReassociated, [](const Plan& plan) { return plan.micro_batch_size != 0; },
+     [](Plan& plan) { plan.micro_batch_size = 0; },
+     "The batch goes through the model in parts whose gradients add up: activations of one part live at a time."},
+    {"checkpoint", Equivalence::kBitwise, has<ActivationPolicy::kCheckpoint>, drop<ActivationPolicy::kCheckpoint>,
+     "A checkpointed module keeps its inputs alone and runs its forward again when backward needs the rest."},
+    {"selective", Equivalence::kBitwise, has<ActivationPolicy::kSelective>, drop<ActivationPolicy::kSelective>,
+     "As checkpointing, but results of matrix products and attention are kept: only what is cheap runs again."},
+    {"offload", Equivalence::kBitwise, has<ActivationPolicy::kOffload>, drop<ActivationPolicy::kOffload>,
+     "What a module saves for backward waits in host memory, and comes back when backward needs it."},
+    {"chunked_loss", Equivalence::kReassociated, [](const Plan& plan) { return plan.loss_chunk_size != 0; },
+     [](Plan& plan) { plan.loss_chunk_size = 0; },
+     "The last linear layer and the loss go over the tokens in chunks: the logits of one chunk live at a time."},
+    {"step_in_backward", Equivalence::kBitwise, [](const Plan& plan) { return plan.optimizer.in_backward; },
+     [](Plan& plan) { plan.optimizer.in_backward = false; },
+     "A parameter is stepped as soon as its gradient is whole, and the gradient dropped: they never live all at once."},
+    {"adam8bit", Equivalence::kLossy, [](const Plan& plan) { return plan.optimizer.state == OptimizerState::k8Bit; },
+     [](Plan& plan) { plan.optimizer.state = OptimizerState::kFp32; },
+     "AdamW's two moments are kept in 8 bits a value with a scale a block, a quarter of their bytes."},
+    {"state_on_host", Equivalence::kBitwise, stays_in<StatePlace::kHost>, to_device,
+     "The optimizer's state waits in host memory and visits the device a parameter at a time."},
+    {"state_on_disk", Equivalence::kBitwise, stays_in<StatePlace::kDisk>, to_device,
+     "The optimizer's state waits in a file and visits the device a parameter at a time."},
+}};
 }  // namespace
 
 std::string_view name_of(Equivalence equivalence) {
@@ -33,26 +66,66 @@ std::string_view name_of(Equivalence equivalence) {
 }
 
 std::string_view name_of(ActivationPolicy policy) {
-  return policy == ActivationPolicy::kCheckpoint ? "checkpoint" : "keep";
+  constexpr std::array<std::string_view, 4> names{"keep", "checkpoint", "selective", "offload"};
+  return names.at(static_cast<std::size_t>(policy));
+}
+
+std::string_view name_of(OptimizerState state) { return state == OptimizerState::k8Bit ? "8bit" : "fp32"; }
+
+std::string_view name_of(StatePlace place) {
+  constexpr std::array<std::string_view, 3> names{"device", "host", "disk"};
+  return names.at(static_cast<std::size_t>(place));
 }
 
 std::span<const TechniqueInfo> techniques() { return kTechniques; }
 
+Plan only(Plan plan, std::span<const Equivalence> kept) {
+  for (const TechniqueInfo& technique : kTechniques)
+    if (technique.used(plan) && std::ranges::find(kept, technique.equivalence) == kept.end()) technique.drop(plan);
+  return plan;
+}
+
 Equivalence equivalence(const Plan& plan) {
   Equivalence weakest = Equivalence::kBitwise;
-  if (plan.micro_batch_size != 0) weakest = std::max(weakest, kTechniques[0].equivalence);
-  if (checkpointed(plan) > 0) weakest = std::max(weakest, kTechniques[1].equivalence);
+  for (const TechniqueInfo& technique : kTechniques)
+    if (technique.used(plan)) weakest = std::max(weakest, technique.equivalence);
   return weakest;
 }
 
+std::vector<std::string> conflicts(const Plan& plan, const JobFacts& facts) {
+  std::vector<std::string> faults;
+  const OptimizerPlan& optimizer = plan.optimizer;
+  if (plan.loss_chunk_size != 0 && !facts.divides_loss)
+    faults.emplace_back(
+        "loss_chunk_size is for models that score many classes for each token, which this one does not");
+  if (optimizer.state == OptimizerState::k8Bit && !facts.adamw)
+    faults.emplace_back("optimizer.state = \"8bit\" is for AdamW, and this job has another optimizer");
+  if (optimizer.state == OptimizerState::k8Bit && optimizer.place != StatePlace::kDevice)
+    faults.emplace_back("optimizer.state = \"8bit\" stays on the device: leave out one of the two, 8bit or place");
+  if (optimizer.in_backward && facts.scales_loss)
+    faults.emplace_back("optimizer.in_backward steps before it is known whether an fp16 gradient overflowed: use bf16");
+  if (optimizer.in_backward && facts.clips && plan.micro_batch_size != 0)
+    faults.emplace_back(
+        "optimizer.in_backward saves nothing where gradients are clipped by their global norm and added up over "
+        "micro-batches: leave out one of the three");
+  return faults;
+}
+
 std::string describe(const Plan& plan, std::size_t modules) {
-  std::string text;
-  if (plan.micro_batch_size != 0) text = fmt::format("micro-batch {}", plan.micro_batch_size);
-  const std::size_t count = checkpointed(plan);
-  if (count > 0) {
-    if (!text.empty()) text += ", ";
-    text += fmt::format("checkpoint {} of {} module{}", count, modules, modules == 1 ? "" : "s");
+  std::vector<std::string> parts;
+  if (plan.micro_batch_size != 0) parts.push_back(fmt::format("micro-batch {}", plan.micro_batch_size));
+  for (const auto policy : {ActivationPolicy::kCheckpoint, ActivationPolicy::kSelective, ActivationPolicy::kOffload}) {
+    const std::size_t modules_with = count(plan, policy);
+    if (modules_with == 0) continue;
+    parts.push_back(fmt::format("{}{} {} of {} module{}", name_of(policy),
+                                policy == ActivationPolicy::kSelective ? " checkpoint" : "", modules_with, modules,
+                                modules == 1 ? "" : "s"));
   }
-  return text.empty() ? "nothing" : text;
+  if (plan.loss_chunk_size != 0) parts.push_back(fmt::format("loss in chunks of {}", plan.loss_chunk_size));
+  if (plan.optimizer.in_backward) parts.emplace_back("optimizer in backward");
+  if (plan.optimizer.state == OptimizerState::k8Bit) parts.emplace_back("8-bit optimizer state");
+  if (plan.optimizer.place != StatePlace::kDevice)
+    parts.push_back(fmt::format("optimizer state to {}", name_of(plan.optimizer.place)));
+  return parts.empty() ? "nothing" : fmt::format("{}", fmt::join(parts, ", "));
 }
 }  // namespace cinch::plan

@@ -13,8 +13,12 @@ namespace {
 constexpr std::int64_t kVersion = 1;
 constexpr std::uint64_t kLargestFile = 1u << 24;
 
-const std::vector<std::string> kKeys{"version", "micro_batch_size", "activations"};
-const std::vector<std::string> kPolicies{"keep", "checkpoint"};  // In the order of ActivationPolicy.
+const std::vector<std::string> kKeys{"version", "micro_batch_size", "loss_chunk_size", "activations", "optimizer"};
+const std::vector<std::string> kOptimizerKeys{"state", "place", "in_backward"};
+// In the order of their enumerations.
+const std::vector<std::string> kPolicies{"keep", "checkpoint", "selective", "offload"};
+const std::vector<std::string> kStates{"fp32", "8bit"};
+const std::vector<std::string> kPlaces{"device", "host", "disk"};
 
 std::string quoted(const std::string& text) {
   const toml::value<std::string> value{text};
@@ -32,21 +36,20 @@ class Reader {
       root_ = toml::parse(text, name.string());
     } catch (const toml::parse_error& error) {
       throw ConfigError(name_, static_cast<int>(error.source().begin.line), "",
-                        fmt::format("this is no TOML: {}", error.description()), "A plan file is what cinch plan writes.");
+                        fmt::format("this is no TOML: {}", error.description()),
+                        "A plan file is what cinch plan writes.");
     }
   }
 
   Plan read() const {
-    check_keys();
+    check_keys(root_, "", kKeys);
     check_version();
     Plan plan;
-    if (root_.contains("micro_batch_size")) plan.micro_batch_size = whole("micro_batch_size");
-    if (plan.micro_batch_size < 0) {
-      fail(root_.get("micro_batch_size"), "micro_batch_size",
-           fmt::format("micro_batch_size is {}; it must not be below 0", plan.micro_batch_size),
-           "0 means the whole batch.");
-    }
+    plan.micro_batch_size = size("micro_batch_size", "0 means the whole batch.");
+    plan.loss_chunk_size = size("loss_chunk_size", "0 means all tokens at once.");
     read_activations(plan);
+    read_optimizer(plan);
+    if (const auto faults = conflicts(plan); !faults.empty()) fail(nullptr, "", faults.front());
     return plan;
   }
 
@@ -56,13 +59,14 @@ class Reader {
     throw ConfigError(name_, node == nullptr ? 0 : static_cast<int>(node->source().begin.line), key, problem, hint);
   }
 
-  void check_keys() const {
-    for (const auto& [key, node] : root_) {
+  void check_keys(const toml::table& table, std::string_view prefix, const std::vector<std::string>& known) const {
+    for (const auto& [key, node] : table) {
       const std::string name(key.str());
-      if (std::ranges::find(kKeys, name) != kKeys.end()) continue;
-      const std::string near = nearest(name, kKeys);
-      fail(&node, name, fmt::format("\"{}\" is unknown", name),
-           near.empty() ? "Known here: version, micro_batch_size, activations." : fmt::format("Did you mean {}?", near));
+      if (std::ranges::find(known, name) != known.end()) continue;
+      const std::string near = nearest(name, known);
+      fail(&node, fmt::format("{}{}", prefix, name), fmt::format("\"{}{}\" is unknown", prefix, name),
+           near.empty() ? fmt::format("Known here: {}.", fmt::join(known, ", "))
+                        : fmt::format("Did you mean {}?", near));
     }
   }
 
@@ -73,6 +77,13 @@ class Reader {
     return value->get();
   }
 
+  std::int64_t size(const std::string& key, const std::string& hint) const {
+    if (!root_.contains(key)) return 0;
+    const std::int64_t value = whole(key);
+    if (value < 0) fail(root_.get(key), key, fmt::format("{} is {}; it must not be below 0", key, value), hint);
+    return value;
+  }
+
   void check_version() const {
     if (!root_.contains("version")) fail(nullptr, "version", "version is missing", "Add the line: version = 1");
     const std::int64_t version = whole("version");
@@ -80,25 +91,52 @@ class Reader {
     fail(root_.get("version"), "version", fmt::format("version is {}; this cinch reads version {}", version, kVersion));
   }
 
+  // The table of that name; nullptr if there is none.
+  const toml::table* section(const std::string& name) const {
+    const toml::node* node = root_.get(name);
+    if (node == nullptr) return nullptr;
+    if (const toml::table* table = node->as_table()) return table;
+    fail(node, name, fmt::format("{} is a section", name), fmt::format("Write [{}] on a line of its own.", name));
+  }
+
+  // `names` in the order of E.
+  template <class E>
+  E choice(const toml::node& node, const std::string& key, const std::vector<std::string>& names) const {
+    const auto* text = node.as_string();
+    if (text == nullptr) {
+      fail(&node, key, fmt::format("{} wants one of: {}", key, fmt::join(names, ", ")),
+           node.is_table() ? "Put the module's path in quotes: \"layers.0\" = \"checkpoint\"." : "");
+    }
+    const auto found = std::ranges::find(names, text->get());
+    if (found == names.end()) {
+      const std::string near = nearest(text->get(), names);
+      fail(&node, key, fmt::format("{} is \"{}\", which is unknown", key, text->get()),
+           near.empty() ? fmt::format("Known here: {}.", fmt::join(names, ", "))
+                        : fmt::format("Did you mean {}?", near));
+    }
+    return static_cast<E>(found - names.begin());
+  }
+
   void read_activations(Plan& plan) const {
-    const toml::node* node = root_.get("activations");
-    if (node == nullptr) return;
-    const toml::table* table = node->as_table();
-    if (table == nullptr) fail(node, "activations", "activations is a section", "Write [activations] on a line of its own.");
+    const toml::table* table = section("activations");
+    if (table == nullptr) return;
     for (const auto& [path, policy] : *table) {
-      const std::string key = fmt::format("activations.\"{}\"", path.str());
-      const auto* text = policy.as_string();
-      if (text == nullptr) {
-        fail(&policy, key, fmt::format("{} wants \"keep\" or \"checkpoint\"", key),
-             policy.is_table() ? "Put the module's path in quotes: \"layers.0\" = \"checkpoint\"." : "");
-      }
-      const auto found = std::ranges::find(kPolicies, text->get());
-      if (found == kPolicies.end()) {
-        const std::string near = nearest(text->get(), kPolicies);
-        fail(&policy, key, fmt::format("{} is \"{}\", which is unknown", key, text->get()),
-             near.empty() ? "Known here: keep, checkpoint." : fmt::format("Did you mean {}?", near));
-      }
-      plan.activations[std::string(path.str())] = static_cast<ActivationPolicy>(found - kPolicies.begin());
+      plan.activations[std::string(path.str())] =
+          choice<ActivationPolicy>(policy, fmt::format("activations.\"{}\"", path.str()), kPolicies);
+    }
+  }
+
+  void read_optimizer(Plan& plan) const {
+    const toml::table* table = section("optimizer");
+    if (table == nullptr) return;
+    check_keys(*table, "optimizer.", kOptimizerKeys);
+    if (const auto* node = table->get("state"))
+      plan.optimizer.state = choice<OptimizerState>(*node, "optimizer.state", kStates);
+    if (const auto* node = table->get("place"))
+      plan.optimizer.place = choice<StatePlace>(*node, "optimizer.place", kPlaces);
+    if (const auto* node = table->get("in_backward")) {
+      if (!node->is_boolean()) fail(node, "optimizer.in_backward", "optimizer.in_backward wants true or false");
+      plan.optimizer.in_backward = node->as_boolean()->get();
     }
   }
 
@@ -109,6 +147,11 @@ class Reader {
 
 std::string to_toml(const Plan& plan) {
   std::string text = fmt::format("version = {}\nmicro_batch_size = {}\n", kVersion, plan.micro_batch_size);
+  if (plan.loss_chunk_size != 0) text += fmt::format("loss_chunk_size = {}\n", plan.loss_chunk_size);
+  if (plan.optimizer != OptimizerPlan{}) {
+    text += fmt::format("\n[optimizer]\nstate = \"{}\"\nplace = \"{}\"\nin_backward = {}\n",
+                        name_of(plan.optimizer.state), name_of(plan.optimizer.place), plan.optimizer.in_backward);
+  }
   if (plan.activations.empty()) return text;
   text += "\n[activations]\n";
   for (const auto& [path, policy] : plan.activations) {

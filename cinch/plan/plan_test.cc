@@ -1,6 +1,8 @@
 #include "cinch/plan/plan.h"
 
+#include <array>
 #include <random>
+#include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,8 +29,9 @@ ConfigError error_of(std::string_view text) {
 }
 
 TEST(Plan, PrintsCanonically) {
-  EXPECT_EQ(to_toml(example()),
-            "version = 1\nmicro_batch_size = 4\n\n[activations]\n\"layers.0\" = \"checkpoint\"\n\"layers.1\" = \"keep\"\n");
+  EXPECT_EQ(
+      to_toml(example()),
+      "version = 1\nmicro_batch_size = 4\n\n[activations]\n\"layers.0\" = \"checkpoint\"\n\"layers.1\" = \"keep\"\n");
   EXPECT_EQ(to_toml(Plan{}), "version = 1\nmicro_batch_size = 0\n");
 }
 
@@ -39,14 +42,20 @@ TEST(Plan, WhatIsPrintedReadsBackTheSame) {
     for (unsigned n = random() % 5; n > 0; --n) {
       std::string path;
       for (int letter = 0; letter < 5; ++letter) path += "ab.0 \"\\\t'#="[random() % 11];
-      plan.activations[path] = random() % 2 == 0 ? ActivationPolicy::kCheckpoint : ActivationPolicy::kKeep;
+      plan.activations[path] = static_cast<ActivationPolicy>(random() % 4);
     }
+    if (random() % 2 == 0) plan.loss_chunk_size = static_cast<std::int64_t>(random() % 5000);
+    plan.optimizer = {.state = static_cast<OptimizerState>(random() % 2),
+                      .place = static_cast<StatePlace>(random() % 3),
+                      .in_backward = random() % 2 == 0};
+    if (!conflicts(plan).empty()) continue;
     EXPECT_EQ(parse_plan(to_toml(plan), "printed"), plan) << to_toml(plan);
   }
 }
 
 TEST(Plan, ReadsBareTomlInAnyOrder) {
-  EXPECT_EQ(parse_plan("micro_batch_size = 4\nversion = 1\n[activations]\n'layers.1' = 'keep'\n'layers.0' = 'checkpoint'", ""),
+  EXPECT_EQ(parse_plan(
+                "micro_batch_size = 4\nversion = 1\n[activations]\n'layers.1' = 'keep'\n'layers.0' = 'checkpoint'", ""),
             example());
   EXPECT_EQ(parse_plan("version = 1", ""), Plan{});
 }
@@ -64,6 +73,12 @@ TEST(Plan, RefusalsNameLineKeyAndTheNearestName) {
   EXPECT_THAT(error_of("version = 1\nactivations = 3\n").what(), HasSubstr("section"));
   EXPECT_THAT(error_of("version = 1\nmicro_batch_size = -1\n").what(), HasSubstr("below 0"));
   EXPECT_THAT(error_of("version = 1\nmicro_batch_size = 1.5\n").what(), HasSubstr("whole number"));
+  EXPECT_THAT(error_of("version = 1\nloss_chunk_size = -1\n").what(), HasSubstr("below 0"));
+  const ConfigError state = error_of("version = 1\n[optimizer]\nplace = 'dsk'\n");
+  EXPECT_EQ(state.key(), "optimizer.place");
+  EXPECT_THAT(state.hint(), HasSubstr("disk"));
+  EXPECT_THAT(error_of("version = 1\n[optimizer]\nin_backwards = true\n").hint(), HasSubstr("in_backward"));
+  EXPECT_THAT(error_of("version = 1\n[optimizer]\nin_backward = 1\n").what(), HasSubstr("true or false"));
   EXPECT_THAT(error_of("version = 2\n").what(), HasSubstr("version 1"));
   EXPECT_THAT(error_of("micro_batch_size = 1\n").what(), HasSubstr("version is missing"));
 }
@@ -75,6 +90,13 @@ TEST(Plan, Describes) {
   EXPECT_EQ(describe(example(), 6), "micro-batch 4, checkpoint 1 of 6 modules");
   EXPECT_EQ(describe({.micro_batch_size = 0, .activations = {{"a", ActivationPolicy::kCheckpoint}}}, 1),
             "checkpoint 1 of 1 module");
+  EXPECT_EQ(
+      describe({.activations = {{"a", ActivationPolicy::kSelective}, {"b", ActivationPolicy::kOffload}},
+                .loss_chunk_size = 512,
+                .optimizer = {.place = StatePlace::kHost, .in_backward = true}},
+               4),
+      "selective checkpoint 1 of 4 modules, offload 1 of 4 modules, loss in chunks of 512, optimizer in backward, "
+      "optimizer state to host");
 }
 
 TEST(Plan, EquivalenceIsThatOfTheWeakestTechnique) {
@@ -82,7 +104,35 @@ TEST(Plan, EquivalenceIsThatOfTheWeakestTechnique) {
   EXPECT_EQ(equivalence({.micro_batch_size = 0, .activations = {{"a", ActivationPolicy::kCheckpoint}}}),
             Equivalence::kBitwise);
   EXPECT_EQ(equivalence(example()), Equivalence::kReassociated);
+  EXPECT_EQ(equivalence({.optimizer = {.state = OptimizerState::k8Bit}}), Equivalence::kLossy);
   for (const TechniqueInfo& technique : techniques()) EXPECT_FALSE(technique.summary.empty());
+}
+/// A plan that uses that technique alone.
+Plan with(std::string_view key) {
+  if (key == "micro_batch") return {.micro_batch_size = 2};
+  if (key == "chunked_loss") return {.loss_chunk_size = 64};
+  if (key == "step_in_backward") return {.optimizer = {.in_backward = true}};
+  if (key == "adam8bit") return {.optimizer = {.state = OptimizerState::k8Bit}};
+  if (key == "state_on_host") return {.optimizer = {.place = StatePlace::kHost}};
+  if (key == "state_on_disk") return {.optimizer = {.place = StatePlace::kDisk}};
+  if (key == "checkpoint") return {.activations = {{"a", ActivationPolicy::kCheckpoint}}};
+  if (key == "selective") return {.activations = {{"a", ActivationPolicy::kSelective}}};
+  if (key == "offload") return {.activations = {{"a", ActivationPolicy::kOffload}}};
+  throw std::logic_error("a technique without a case");
+}
+
+TEST(Plan, EachTechniqueIsSeenAloneAndCanBeDropped) {
+  for (const TechniqueInfo& technique : techniques()) {
+    Plan plan = with(technique.key);
+    for (const TechniqueInfo& other : techniques())
+      EXPECT_EQ(other.used(plan), other.key == technique.key) << other.key;
+    EXPECT_EQ(equivalence(plan), technique.equivalence);
+    EXPECT_EQ(only(plan, std::array{technique.equivalence}), plan);
+    EXPECT_EQ(only(plan, {}), Plan{});
+    EXPECT_NE(describe(plan, 3), "nothing");
+    technique.drop(plan);
+    EXPECT_EQ(plan, Plan{});
+  }
 }
 }  // namespace
 }  // namespace cinch::plan

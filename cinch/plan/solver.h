@@ -28,6 +28,7 @@ struct Problem {
   bool may_divide_batch = true;        ///< False: micro-batching would change results (batch norm) or is not wanted.
   std::int64_t smallest_part = 1;      ///< Rows a part of the batch must have: batch norm needs two.
   bool may_checkpoint = true;
+  JobFacts facts = {};                 ///< Which other techniques a plan may use.
   /// What a trace takes of a device that has `budget`: on a card its allocator's segments and the context. Null: the
   /// peak of its requested bytes, as on the CPU.
   std::function<Bytes(const trace::Trace&, Bytes budget)> on_device{};

@@ -81,7 +81,7 @@ std::vector<std::string> validate(const Problem& problem, const CostModel& costs
 }
 
 std::vector<std::string> validate(const Problem& problem, const Plan& plan) {
-  std::vector<std::string> faults;
+  std::vector<std::string> faults = conflicts(plan, problem.facts);
   if (plan.micro_batch_size < 0 || plan.micro_batch_size > problem.batch_size) {
     faults.push_back(fmt::format("micro_batch_size is {}; it must be from 0 (the whole batch) to the batch size, {}",
                                  plan.micro_batch_size, problem.batch_size));
@@ -100,7 +100,7 @@ std::vector<std::string> validate(const Problem& problem, const Plan& plan) {
       const std::string near = nearest(path, problem.modules);
       faults.push_back(fmt::format("the model has no module \"{}\" that can be given a policy{}", path,
                                    near.empty() ? "" : fmt::format("; the nearest is \"{}\"", near)));
-    } else if (policy == ActivationPolicy::kCheckpoint && !problem.may_checkpoint) {
+    } else if ((policy == ActivationPolicy::kCheckpoint || policy == ActivationPolicy::kSelective) && !problem.may_checkpoint) {
       faults.push_back(fmt::format("\"{}\" may not be checkpointed here", path));
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <ranges>
 #include <typeindex>
 
 #include <c10/util/Type.h>
@@ -17,6 +18,16 @@ internal::CallContext& internal::call_context() noexcept {
   return context;
 }
 
+namespace {
+/// What lives on the device for the whole of training, beside what requires gradients.
+std::vector<at::Tensor> never_moved(const torch::nn::Module& root) {
+  std::vector<at::Tensor> tensors = root.buffers();
+  for (auto& parameter : root.parameters())
+    if (!parameter.requires_grad()) tensors.push_back(std::move(parameter));
+  return tensors;
+}
+}  // namespace
+
 CallPolicies::CallPolicies(const torch::nn::Module& root,
                            const std::map<std::string, plan::ActivationPolicy>& activations) {
   std::vector<std::string> paths;
@@ -29,6 +40,9 @@ CallPolicies::CallPolicies(const torch::nn::Module& root,
   };
   add(root, "");
   for (const auto& item : root.named_modules("", /*include_self=*/false)) add(*item.value(), item.key());
+  const auto policies = std::views::values(activations);
+  if (std::ranges::find(policies, plan::ActivationPolicy::kOffload) != policies.end())
+    offload_ = std::make_unique<Offload>(OffloadOptions{.keep = never_moved(root)});
   for (const auto& [path, policy] : activations) {
     if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;
     const auto near = nearest(path, paths);
@@ -84,22 +98,29 @@ void add_training_buffers(const torch::nn::Module& module, std::vector<at::Tenso
 }  // namespace
 
 CallScope::CallScope(const torch::nn::Module& module)
-    : entry_(entry_of(module)),
+    : module_(module),
+      entry_(entry_of(module)),
       path_(entry_ == nullptr ? type_name(module) : entry_->path),
       recorded_(path_),
       traced_(path_) {
+  if (has(plan::ActivationPolicy::kOffload)) offload_.emplace(*internal::call_context().policies->offload());
   ++internal::call_context().depth;
 }
 
 CallScope::~CallScope() { --internal::call_context().depth; }
 
-bool CallScope::checkpoints() const {
-  return entry_ != nullptr && entry_->policy == plan::ActivationPolicy::kCheckpoint && c10::GradMode::is_enabled();
+bool CallScope::has(plan::ActivationPolicy policy) const {
+  return entry_ != nullptr && entry_->policy == policy && c10::GradMode::is_enabled();
 }
 
-CheckpointPolicy checkpoint_policy(const torch::nn::Module& module) {
+bool CallScope::checkpoints() const {
+  return has(plan::ActivationPolicy::kCheckpoint) || has(plan::ActivationPolicy::kSelective);
+}
+
+CheckpointPolicy CallScope::checkpoint_policy() const {
   CheckpointPolicy policy;
-  add_training_buffers(module, policy.updated);
+  add_training_buffers(module_, policy.updated);
+  if (has(plan::ActivationPolicy::kSelective)) policy.keep = OpSet::matmuls_and_attention();
   return policy;
 }
 

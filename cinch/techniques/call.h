@@ -11,6 +11,7 @@
 #include <concepts>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -24,6 +25,8 @@
 #include "cinch/plan/plan.h"
 #include "cinch/record/recorder.h"
 #include "cinch/techniques/activation_checkpoint.h"
+#include "cinch/techniques/offload.h"
+#include "cinch/techniques/saved_tensors.h"
 #include "cinch/trace/scope.h"
 
 namespace cinch {
@@ -42,6 +45,8 @@ class CallPolicies {
   const Entry* find(const torch::nn::Module* module);
   /// Paths that went through call() so far, outermost only, in order of their first call: a planner's candidates.
   std::vector<std::string> called() const;
+  /// Where modules that offload send what they save; nullptr if none does. One for all, whose pages serve every step.
+  Offload* offload() const noexcept { return offload_.get(); }
 
  private:
   struct Known {
@@ -50,6 +55,7 @@ class CallPolicies {
   };
   std::unordered_map<const torch::nn::Module*, Known> modules_;
   std::vector<std::string> called_;
+  std::unique_ptr<Offload> offload_;
 };
 
 /// Makes `policies` those that call() consults on this thread. A graph made meanwhile goes on using them: they must
@@ -75,16 +81,20 @@ class [[nodiscard]] CallScope {
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
   bool checkpoints() const;
+  /// Of a module that checkpoints: its training submodules' buffers are updated once.
+  CheckpointPolicy checkpoint_policy() const;
 
  private:
+  bool has(plan::ActivationPolicy policy) const;
+
+  const torch::nn::Module& module_;
   const CallPolicies::Entry* entry_;
   const std::string& path_;
   record::ForwardModule recorded_;
   trace::ModuleScope traced_;  ///< For error messages, where nothing records.
+  std::optional<SavedTensorScope> offload_;
 };
 
-/// For a module: its training submodules' buffers are updated once.
-CheckpointPolicy checkpoint_policy(const torch::nn::Module& module);
 /// Throws UsageError: this call cannot be repeated.
 [[noreturn]] void refuse_checkpoint(const torch::nn::Module& module);
 
@@ -113,7 +123,7 @@ auto call(Callee&& callee, Inputs&&... inputs)
     if constexpr ((std::copy_constructible<std::decay_t<Inputs>> && ...) &&
                   requires(const std::decay_t<Inputs>&... copies) { module.forward(copies...); }) {
       return techniques::checkpoint(
-          techniques::detail::checkpoint_policy(module),
+          scope.checkpoint_policy(),
           [&module, owner = module.weak_from_this().lock()](const std::decay_t<Inputs>&... copies) -> decltype(auto) {
             return module.forward(copies...);
           },

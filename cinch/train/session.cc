@@ -4,9 +4,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "cinch/core/error.h"
+#include "cinch/optim/adamw_8bit.h"
+#include "cinch/optim/offload.h"
 #include "cinch/record/recorder.h"
 #include "cinch/techniques/autocast.h"
 #include "cinch/trace/scope.h"
@@ -16,19 +19,26 @@ namespace {
 using trace::Phase;
 using trace::PhaseScope;
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, const job::TrainConfig& train) {
+std::unique_ptr<optim::Optimizer> base_optimizer(const models::Model& model, const job::TrainConfig& train,
+                                                 plan::OptimizerState state) {
   const auto& config = train.optimizer;
   std::vector<optim::ParameterGroup> groups{{optim::named(model), train.learning_rate, config.weight_decay}};
-  const optim::AdamWOptions adam{.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps};
-  switch (config.kind) {
-    case job::OptimizerKind::kSgd: return optim::sgd(std::move(groups), {.momentum = config.momentum});
-    case job::OptimizerKind::kAdam: return optim::adam(std::move(groups), adam);
-    case job::OptimizerKind::kAdafactor: return optim::adafactor(std::move(groups));
-    case job::OptimizerKind::kLion:
-      return optim::lion(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2});
-    case job::OptimizerKind::kAdamW: break;
-  }
-  return optim::adamw(std::move(groups), adam);
+  if (config.kind == job::OptimizerKind::kSgd) return optim::sgd(std::move(groups), {.momentum = config.momentum});
+  if (state == plan::OptimizerState::k8Bit)
+    return optim::adamw_8bit(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps});
+  return optim::adamw(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps});
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, const job::TrainConfig& train,
+                                                 const plan::OptimizerPlan& plan) {
+  auto optimizer = base_optimizer(model, train, plan.state);
+  if (plan.place == plan::StatePlace::kHost) return optim::offloaded(std::move(optimizer));
+  if (plan.place == plan::StatePlace::kDevice) return optimizer;
+  const std::filesystem::path run_dir = train.run_dir;
+  std::error_code ignored;
+  const bool there = !run_dir.empty() && std::filesystem::is_directory(run_dir, ignored);
+  return optim::offloaded(std::move(optimizer), {.place = optim::OffloadPlace::kDisk,
+                                                 .folder = there ? run_dir : std::filesystem::temp_directory_path()});
 }
 
 /// After an exception in backward the engine keeps what it had queued until the next backward: so here is one.
@@ -64,13 +74,30 @@ Session::Session(std::shared_ptr<models::Model> model, const job::TrainConfig& t
 }
 
 void Session::compose() {
+  const plan::JobFacts facts = this->facts();
+  if (const auto faults = plan::conflicts(plan_, facts); !faults.empty())
+    throw UsageError("this plan: " + faults.front());
   for (const auto& parameter : model_->named_parameters())
     record::label(parameter.value(), trace::Category::kParameter, parameter.key());
   for (const auto& buffer : model_->named_buffers())
     record::label(buffer.value(), trace::Category::kBuffer, buffer.key());
   policies_ = std::make_unique<techniques::CallPolicies>(*model_, plan_.activations);
-  optimizer_ = make_optimizer(*model_, train_);
+  model_->set_loss_chunk_size(plan_.loss_chunk_size);
+  optimizer_ = make_optimizer(*model_, train_, plan_.optimizer);
+  if (plan_.optimizer.in_backward) {
+    auto stepping =
+        optim::in_backward(std::move(optimizer_), {.max_grad_norm = train_.max_grad_norm, .two_passes = facts.clips});
+    in_backward_ = stepping.get();
+    optimizer_ = std::move(stepping);
+  }
   if (train_.precision == job::Precision::kFp16) grad_scaler_.emplace();
+}
+
+plan::JobFacts Session::facts() const {
+  return {.divides_loss = model_->divides_loss(),
+          .adamw = train_.optimizer.kind == job::OptimizerKind::kAdamW,
+          .clips = train_.max_grad_norm.has_value(),
+          .scales_loss = train_.precision == job::Precision::kFp16};
 }
 
 std::int64_t Session::micro_batch_size(std::int64_t batch_size) const {
@@ -97,10 +124,11 @@ StepReport Session::try_step(const data::Batch& batch, std::uint32_t step) {
   const auto stride = micro_batch_size(batch.size());
   for (std::int64_t first = 0; first < batch.size(); first += stride) {
     const auto part = data::narrow(batch, first, std::min(stride, batch.size() - first));
-    report.loss = sum_of(report.loss, forward_backward(part, batch.target_count, step));
+    const bool last = first + stride >= batch.size();
+    report.loss = sum_of(report.loss, forward_backward(part, batch.target_count, step, last, report.grad_norm));
   }
   const PhaseScope phase(Phase::kOptimizer, step);
-  report.grad_norm = optimizer_step().value_or(optim::StepResult{}).grad_norm;
+  if (in_backward_ == nullptr) report.grad_norm = optimizer_step().value_or(optim::StepResult{}).grad_norm;
   optimizer_->zero_grad();
   ++steps_done_;
   return report;
@@ -121,7 +149,8 @@ at::Tensor Session::loss_sum(const data::Batch& part) {
   return model_->loss_sum(part);
 }
 
-at::Tensor Session::forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step) {
+at::Tensor Session::forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step, bool last,
+                                     at::Tensor& grad_norm) {
   at::Tensor loss;
   {
     const PhaseScope phase(Phase::kForward, step);
@@ -129,7 +158,11 @@ at::Tensor Session::forward_backward(const data::Batch& part, std::int64_t targe
     loss = loss_sum(part).div(static_cast<double>(std::max<std::int64_t>(target_count, 1)));
   }
   const PhaseScope phase(Phase::kBackward, step);
-  (grad_scaler_ ? grad_scaler_->scale(loss) : loss).backward();
+  if (in_backward_ != nullptr) {
+    grad_norm = in_backward_->backward(loss, last).grad_norm;
+  } else {
+    (grad_scaler_ ? grad_scaler_->scale(loss) : loss).backward();
+  }
   for (const auto& group : optimizer_->groups())
     for (const auto& parameter : group.parameters)
       record::label(parameter.tensor.grad(), trace::Category::kGradient, parameter.name);

@@ -12,6 +12,7 @@
 #include "cinch/job/job.h"
 #include "cinch/models/model.h"
 #include "cinch/optim/grad_scaler.h"
+#include "cinch/optim/in_backward.h"
 #include "cinch/optim/optimizer.h"
 #include "cinch/plan/plan.h"
 #include "cinch/techniques/call.h"
@@ -32,9 +33,9 @@ class Session {
   Session(std::shared_ptr<models::Model> model, const job::TrainConfig& train, const plan::Plan& plan);
 
   /// For each micro-batch forward and backward, weighted by its share of target_count; clip; optimizer step; gradients
-  /// dropped. The number of steps done rises by one. In fp16 a step whose gradients overflowed counts, and leaves weights
-  /// and optimizer state alone. A step that throws (out of memory) leaves weights, optimizer state and live memory as
-  /// they were, and can be tried again; random numbers it drew are gone.
+  /// dropped. The number of steps done rises by one. In fp16 a step whose gradients overflowed counts, and leaves
+  /// weights and optimizer state alone. A step that throws (out of memory) leaves weights, optimizer state and live
+  /// memory as they were, and can be tried again; random numbers it drew are gone.
   StepReport step(const data::Batch& batch);
   /// Mean loss; no gradients, model in eval mode; in micro-batches as training.
   at::Tensor evaluate(const data::Batch& batch);
@@ -43,6 +44,7 @@ class Session {
   optim::Optimizer& optimizer() { return *optimizer_; }
   optim::GradScaler* grad_scaler() { return grad_scaler_ ? &*grad_scaler_ : nullptr; }  ///< Of fp16 alone.
   const techniques::CallPolicies& policies() const { return *policies_; }
+  plan::JobFacts facts() const;  ///< What of this training decides which techniques it allows.
   std::int64_t steps_done() const { return steps_done_; }
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
 
@@ -52,7 +54,9 @@ class Session {
   StepReport try_step(const data::Batch& batch, std::uint32_t step);
   std::optional<optim::StepResult> optimizer_step();  ///< Nothing: left out.
   at::Tensor loss_sum(const data::Batch& part);
-  at::Tensor forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step);
+  /// `last` micro-batch of the step: an optimizer in backward then steps, and says the norm.
+  at::Tensor forward_backward(const data::Batch& part, std::int64_t target_count, std::uint32_t step, bool last,
+                              at::Tensor& grad_norm);
 
   job::TrainConfig train_;
   plan::Plan plan_;
@@ -60,6 +64,7 @@ class Session {
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<techniques::CallPolicies> policies_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::BackwardOptimizer* in_backward_ = nullptr;  ///< optimizer_, if the plan has it step in backward.
   std::optional<optim::GradScaler> grad_scaler_;
   std::int64_t steps_done_ = 0;
 };

@@ -82,6 +82,7 @@ Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes bud
   }
   plain.trace = dry_run(job, device, {}, [&](const Session& session, const dryrun::DryRun& dry) {
     problem.modules = session.policies().called();
+    problem.facts = session.facts();
     plain.bounded = dry.bounded();
     plain.by_shape_alone = dry.by_shape_alone();
   });

@@ -13,6 +13,7 @@
 #include "cinch/plan/cost_model.h"
 #include "cinch/plan/solver.h"
 #include "cinch/report/summaries.h"
+#include "cinch/report/verification.h"
 
 namespace cinch::train {
 
@@ -57,4 +58,14 @@ void check_run_dir(const job::Job& job, bool resume);
 /// Trains, and sets what was predicted beside what was measured. Checkpoints are written to a temporary folder, synced,
 /// renamed. Throws OutOfMemoryError, DataError, IoError; Error naming the step for a loss that is not finite.
 report::FitSummary fit(const job::Job& job, const plan::Plan& plan, const FitOptions& options = {});
+
+struct VerifyOptions {
+  std::int64_t steps = 5;
+  std::function<void(const report::VerifyCheck&)> on_check{};  ///< As each is done; same thread.
+};
+/// Trains the job's first steps in several ways at once and compares. Of the plan's techniques the bitwise ones: weights
+/// after each step; the reassociating ones: the gradient of one step, dropout off, within 1e-6 in norm (2e-2 under
+/// autocast); the lossy ones: the loss, within what other seeds make of it. Also a training that is saved and resumed, and
+/// a divided batch. Holds two models at a time; writes nothing but a temporary folder. Throws as fit() does.
+std::vector<report::VerifyCheck> verify(const job::Job& job, const plan::Plan& plan, const VerifyOptions& options = {});
 }  // namespace cinch::train

@@ -125,11 +125,26 @@ enum class Peak : std::uint8_t {
   kAtMost,     ///< A kernel chooses by values; predicted is what its larger branch takes.
   kByThreads,  ///< Threads take a little each while they work, together or one after the other.
 };
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+/// With dropout attention is not fused.
+bool is_fused_attention(const std::string& row) { return row.starts_with("attention") && !contains(row, "dropout"); }
 Peak peak_of(const std::string& row, int threads) {
-  if (row == "matrix_exp" || (row.starts_with("reduce_") && row.find("prod") != std::string::npos))
-    return Peak::kAtMost;
-  if (row.starts_with("attention") && threads > 1) return Peak::kByThreads;
+  if (row == "matrix_exp" || (row.starts_with("reduce_") && contains(row, "prod"))) return Peak::kAtMost;
+  if (is_fused_attention(row) && threads > 1) return Peak::kByThreads;
   return Peak::kExact;
+}
+
+/// What a second thread of fused attention's backward has beside the first, or not: the sums of a block's 32 rows. In
+/// half precision the kernel is probed, so that prediction and recording may each have it or not; in bfloat16 oneDNN's
+/// scratch for one product comes with it: 20,100 bytes for these sizes with AVX-512.
+struct Racing {
+  Bytes most;
+  bool either_way = false;
+};
+Racing racing_of(const std::string& row) {
+  if (contains(row, "bfloat16")) return {Bytes(32 * 4 + 32768), true};
+  if (contains(row, "half")) return {Bytes(32 * 4), true};
+  return {Bytes(32 * (contains(row, "double") ? 8 : 4))};
 }
 
 TEST_P(Modules, PredictedEqualsMeasured) {
@@ -137,10 +152,14 @@ TEST_P(Modules, PredictedEqualsMeasured) {
   const auto left = trace::Timeline(predicted).peak().bytes, right = trace::Timeline(recorded).peak().bytes;
   if (const auto kind = peak_of(row().name, std::get<1>(GetParam())); kind != Peak::kExact) {
     EXPECT_EQ(trace::phase_ends(predicted), trace::phase_ends(recorded));
-    if (kind == Peak::kAtMost)
+    const auto racing = racing_of(row().name);
+    if (kind == Peak::kAtMost || !racing.either_way) {
       EXPECT_GE(left, right);
-    else
-      EXPECT_LE(std::abs(left.count() - right.count()), 2 * (16384 + 256)) << left.count() << " and " << right.count();
+    }
+    if (kind == Peak::kByThreads) {
+      EXPECT_LE(left, right + racing.most);
+      EXPECT_LE(right, left + racing.most);
+    }
     return;
   }
   const auto fault = trace::compare_phase_ends(predicted, recorded);

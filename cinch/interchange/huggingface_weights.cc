@@ -253,6 +253,19 @@ void write_shards(const std::vector<std::vector<Output>>& shards, const std::map
 }
 }  // namespace
 
+std::string describe(const LoadedWeights& loaded) {
+  std::string text;
+  const auto add = [&](const std::vector<std::string>& names, const char* one, const char* several) {
+    if (names.empty()) return;
+    text += (text.empty() ? "" : "; ") + std::to_string(names.size()) + (names.size() == 1 ? one : several) + " (" +
+            listed(names) + ")";
+  };
+  add(loaded.fresh, " tensor is not in the weights and begins at random", " tensors are not in the weights and begin at random");
+  add(loaded.unused, " tensor of the weights is not used", " tensors of the weights are not used");
+  std::ranges::replace(text, '\n', ' ');  // Names come from files.
+  return text;
+}
+
 LoadedWeights load_huggingface(torch::nn::Module& model, const job::ModelConfig& config, const fs::path& folder) {
   if (!has_weights(folder)) {
     throw DataError(folder, 0, std::string("holds neither ") + kWeights + " nor " + kIndex,

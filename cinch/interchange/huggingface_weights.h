@@ -25,6 +25,9 @@ struct LoadedWeights {
       fresh;  ///< Tensors of a head that the file lacks, since its model has none: left as they were.
   std::vector<std::string> unused;  ///< Tensors in the files that the model has no use for: known ones only.
 };
+/// One line for people, without an end: "5 tensors are not in the weights and begin at random ('a', 'b', 'c' and 2 more); …".
+/// Empty if there is nothing to say.
+std::string describe(const LoadedWeights& loaded);
 
 /// Copies the weights in `folder` into `model`, which is of `config`. Tensor by tensor from mapped files: no second
 /// copy of the whole. Half, bfloat16 and double become the model's dtype; learned positions may be more than the

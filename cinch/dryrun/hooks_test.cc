@@ -31,7 +31,8 @@ at::Tensor leaf(at::IntArrayRef sizes) { return at::rand(sizes).set_requires_gra
 
 /// In steps with phases, so that what lives after each is compared too.
 template <class Forward>
-void train(std::uint32_t steps, const Forward& forward, const std::function<void()>& update = [] {}) {
+void train(
+    std::uint32_t steps, const Forward& forward, const std::function<void()>& update = [] {}) {
   for (std::uint32_t step = 1; step <= steps; ++step) {
     at::Tensor loss;
     {
@@ -67,7 +68,9 @@ TEST_P(Both, HooksOfTensorsMakeOthers) {
 TEST_P(Both, AHookThatWasRemovedDoesNothing) {
   expect_same_memory([] {
     const auto w = leaf({80, 90});
-    const auto hook = w.register_hook([](const at::Tensor& gradient) { return at::cat({gradient, gradient}).narrow(0, 0, 80); });
+    const auto hook = w.register_hook([](const at::Tensor& gradient) {
+      return at::cat({gradient, gradient}).narrow(0, 0, 80);
+    });
     train(1, [&] { return w.square().sum(); });
     w.remove_hook(hook);
     train(1, [&] { return w.square().sum(); });
@@ -117,14 +120,14 @@ struct OnGradient final : torch::autograd::PostAccumulateGradHook {
 /// Each parameter steps as soon as its gradient is there, and lets it go.
 void step_in_backward(const at::Tensor& parameter) {
   auto momentum = std::make_shared<at::Tensor>();
-  torch::autograd::impl::set_post_acc_grad_hooks(
-      parameter, std::make_unique<OnGradient>([momentum](const at::Tensor& of) {
-        const at::NoGradGuard no_grad;
-        if (!momentum->defined()) *momentum = at::zeros_like(of);
-        momentum->mul_(0.9).add_(of.grad());
-        of.sub_(*momentum, 1e-3);
-        of.mutable_grad().reset();
-      }));
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter,
+                                                 std::make_unique<OnGradient>([momentum](const at::Tensor& of) {
+                                                   const at::NoGradGuard no_grad;
+                                                   if (!momentum->defined()) *momentum = at::zeros_like(of);
+                                                   momentum->mul_(0.9).add_(of.grad());
+                                                   of.sub_(*momentum, 1e-3);
+                                                   of.mutable_grad().reset();
+                                                 }));
 }
 
 /// A chain of layers, and how it ends.
@@ -160,7 +163,8 @@ auto chain(Prepare prepare, bool updates_after) {
 
 TEST_P(Both, SteppingInBackwardFreesEachGradient) {
   expect_same_memory(chain(step_in_backward, false));
-  const auto stepping = run_both(chain(step_in_backward, false)), after = run_both(chain([](const at::Tensor&) {}, true));
+  const auto stepping = run_both(chain(step_in_backward, false)),
+             after = run_both(chain([](const at::Tensor&) {}, true));
   expect_same(after);
   const trace::Timeline left(stepping.predicted), right(after.predicted);
   EXPECT_LT(left.peak(2).bytes - Bytes(4 * 40400), right.peak(2).bytes) << "momentum aside, no four gradients at once";

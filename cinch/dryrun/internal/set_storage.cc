@@ -22,8 +22,10 @@ at::Tensor make_over(DryRun::State& state, const at::Tensor& like, const c10::St
   const auto layout = at::empty({0}, at::TensorOptions(like.dtype()).device(at::kMeta));
   layout.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   auto made = make_fake(layout, storage);
-  const auto needed = at::detail::computeStorageNbytes(sizes, strides, layout.element_size(), static_cast<std::size_t>(offset));
-  if (needed > storage.nbytes()) grow(made, state.allocate(Bytes(static_cast<std::int64_t>(needed)), storage.device()), needed);
+  const auto needed =
+      at::detail::computeStorageNbytes(sizes, strides, layout.element_size(), static_cast<std::size_t>(offset));
+  if (needed > storage.nbytes())
+    grow(made, state.allocate(Bytes(static_cast<std::int64_t>(needed)), storage.device()), needed);
   return made;
 }
 
@@ -55,7 +57,9 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
-at::Tensor& set_nothing(at::Tensor& self) { return set_storage(self, make_storage({nullptr, self.device()}, 0), 0, {0}, {1}); }
+at::Tensor& set_nothing(at::Tensor& self) {
+  return set_storage(self, make_storage({nullptr, self.device()}, 0), 0, {0}, {1});
+}
 }  // namespace
 
 void register_set(torch::Library& aten) {

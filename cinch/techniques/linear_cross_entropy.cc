@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "cinch/core/error.h"
+#include "cinch/techniques/internal/adapter.h"
 #include "cinch/techniques/internal/describe.h"
 
 namespace cinch::techniques {
@@ -296,6 +297,11 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const std::option
   if (weight.dim() != 2 || hidden.dim() < 1 || hidden.size(-1) != weight.size(1)) {
     throw UsageError(name + "hidden is " + sizes_of(hidden) + ", weight " + sizes_of(weight) + ".",
                      "hidden is [..., features], weight [classes, features].");
+  }
+  if (const auto adapter = internal::adapter_of(weight);
+      adapter != nullptr && (!adapter->of_embedding || adapter->base.kind != BaseWeights::kAsTheyAre)) {
+    throw UsageError(name + "the weight has an adapter, or is kept rounded, and both would be passed over.",
+                     "Leave the head out of LoraOptions::targets, or apply it and cross_entropy() apart.");
   }
   if (bias && (bias->dim() != 1 || bias->size(0) != weight.size(0))) {
     throw UsageError(name + "bias is " + sizes_of(*bias) + ", weight " + sizes_of(weight) + ".", "bias is [classes].");

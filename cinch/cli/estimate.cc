@@ -20,7 +20,7 @@ namespace {
 
 // Ops that changes may take to dry-run, all together; the first one is always tried. About a second. Not a time, so
 // that equal questions have equal answers.
-constexpr std::size_t kMostOps = 100'000;
+constexpr std::size_t kMostOps = 130'000;
 constexpr int kFirstWithBf16 = 80;  // Compute capability; cards before it have units for fp16 alone.
 constexpr std::int64_t kLossParts = 8;
 constexpr std::int64_t kContextParts = 16;  // Shorter contexts are tried in steps of this part of it.
@@ -71,16 +71,15 @@ class Trials {
     return trial;
   }
 
-  /// The trial of the largest value in [least, too_large) that fits, by bisection; that of `least` if it does not fit
-  /// either; none if there is no room to try.
+  /// The trial of the largest value in (too_small, too_large) that fits, by bisection; none if none does, or if there
+  /// is no room to try. `best`: that of too_small, if it is known to fit.
   template <typename Try>
-  std::optional<report::Suggestion> largest(std::int64_t least, std::int64_t too_large, const Try& trial) const {
-    if (least >= too_large || !may_try()) return std::nullopt;
-    report::Suggestion best = trial(least);
-    while (best.fits && too_large - least > 1 && may_try()) {
-      const std::int64_t middle = least + (too_large - least) / 2;
+  std::optional<report::Suggestion> largest(std::int64_t too_small, std::int64_t too_large, const Try& trial,
+                                            std::optional<report::Suggestion> best = std::nullopt) const {
+    while (too_large - too_small > 1 && may_try()) {
+      const std::int64_t middle = too_small + (too_large - too_small) / 2;
       report::Suggestion next = trial(middle);
-      (next.fits ? least : too_large) = middle;
+      (next.fits ? too_small : too_large) = middle;
       if (next.fits) best = std::move(next);
     }
     return best;
@@ -104,10 +103,12 @@ plan::Plan checkpointed(const plan::Problem& problem, std::size_t count) {
 std::optional<report::Suggestion> by_checkpointing(const plan::Problem& problem, Trials& trials, bool fits_already) {
   const std::size_t modules = problem.modules.size();
   if (!problem.may_checkpoint || modules == 0) return std::nullopt;
-  if (fits_already) return trials.of(checkpointed(problem, modules));
-  return trials.largest(0, static_cast<std::int64_t>(modules), [&](std::int64_t kept) {
+  const auto keeping = [&](std::int64_t kept) {
     return trials.of(checkpointed(problem, modules - static_cast<std::size_t>(kept)));
-  });
+  };
+  report::Suggestion all = keeping(0);
+  if (fits_already || !all.fits) return all;
+  return trials.largest(0, static_cast<std::int64_t>(modules), keeping, std::move(all));
 }
 
 /// The loss in parts, where logits are large; half the batch at a time, with and without all modules checkpointed; one
@@ -134,16 +135,16 @@ std::vector<plan::Plan> divisions(const job::Job& asked, const plan::Problem& pr
 std::vector<report::Suggestion> smaller_jobs(const Request& request, Trials& trials) {
   std::vector<report::Suggestion> result;
   const auto add = [&](std::optional<report::Suggestion> trial) {
-    if (trial && trial->fits) result.push_back(std::move(*trial));
+    if (trial) result.push_back(std::move(*trial));
   };
-  add(trials.largest(1, request.job.train.batch_size, [&](std::int64_t size) {
+  add(trials.largest(0, request.job.train.batch_size, [&](std::int64_t size) {
     return trials.of_other("batch " + std::to_string(size), [&](job::Job& job) { job.train.batch_size = size; });
   }));
   job::Job job = request.job;
   const std::int64_t* context = context_length(job);
   if (context == nullptr) return result;
   const std::int64_t part = std::max<std::int64_t>(1, *context / kContextParts);
-  add(trials.largest(1, (*context + part - 1) / part, [&](std::int64_t parts) {
+  add(trials.largest(0, (*context + part - 1) / part, [&](std::int64_t parts) {
     return trials.of_other("context " + std::to_string(parts * part),
                            [&](job::Job& other) { *context_length(other) = parts * part; });
   }));

@@ -79,7 +79,7 @@ Peak: step 2, backward
   temporaries                                          59.0    10 %
   of activations and temporaries:
     2 blocks, blocks.*                                380.0    63 %  checkpointing
-    logits and their gradient                          59.0    10 %  micro-batches, a shorter context
+    logits and their gradient                          59.0    10 %  chunked loss, micro-batches
     outside modules                                    20.0     3 %
   tensors                                             600.0   100 %
   + rounding, fragmentation 40.0 + CUDA context 100.0 = on the card 740.0 MiB

@@ -23,7 +23,7 @@ std::string_view shrinks_by(Category category) {
   return category == Category::kActivation ? "checkpointing, micro-batches" : "";
 }
 std::string_view shrinks_by(Kind kind) {
-  return kind == Kind::kBlocks ? "checkpointing" : kind == Kind::kLogits ? "micro-batches, a shorter context" : "";
+  return kind == Kind::kBlocks ? "checkpointing" : kind == Kind::kLogits ? "chunked loss, micro-batches" : "";
 }
 
 std::string group_name(const ActivationGroup& group) {

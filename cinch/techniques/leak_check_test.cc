@@ -186,6 +186,15 @@ TEST(LeakCheck, FindsACopyOfWeightsThatWasKept) {
   EXPECT_EQ(kinds(leaks[0].holders), (std::vector{Kind::kProgram, Kind::kProgram})) << "the copy, and its view";
 }
 
+/// oneDNN keeps kernels for each shape of a convolution (pytorch#27971): memory that levels off, and no tensor.
+TEST(LeakCheck, FindsNoneInConvolutionsOfManyShapes) {
+  const auto weight = at::ones({4, 3, 3, 3}).requires_grad_();
+  const LeakCheck check;
+  for (int size = 8; size < 40; ++size) at::conv2d(at::ones({1, 3, size, size}), weight).sum().backward();
+  weight.mutable_grad().reset();
+  EXPECT_EQ(texts(check.leaks()), "");
+}
+
 // ---- what is said ---------------------------------------------------------------------------------------------------
 
 TEST(LeakCheck, SaysWhereATensorWasMade) {

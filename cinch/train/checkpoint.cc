@@ -235,12 +235,12 @@ CheckpointState load_checkpoint(const fs::path& checkpoint, Session& session) {
   const at::Tensor generator_state = generator_in(checkpoint / kGenerator, generator.tensors);
   Tensors live = weights_of(session.model());
   check_weights(checkpoint / kWeights, weights.tensors, live);
+  load_scaler(checkpoint / kState, state, session);
   try {
     if (!optimizer.tensors.empty()) session.optimizer().load_state(optimizer.tensors);
   } catch (const DataError& error) {
     throw DataError(checkpoint / kOptimizer, 0, error.what(), "Resume with the optimizer of the run that was saved.");
   }
-  load_scaler(checkpoint / kState, state, session);
   set_generator(checkpoint / kGenerator, generator_state);
   const at::NoGradGuard no_grad;
   for (auto& [name, tensor] : live) tensor.copy_(weights.tensors.at(name));

@@ -12,6 +12,7 @@
 #include "cinch/optim/offload.h"
 #include "cinch/record/recorder.h"
 #include "cinch/techniques/autocast.h"
+#include "cinch/techniques/scope.h"
 #include "cinch/trace/scope.h"
 
 namespace cinch::train {
@@ -39,15 +40,6 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, con
   const bool there = !run_dir.empty() && std::filesystem::is_directory(run_dir, ignored);
   return optim::offloaded(std::move(optimizer), {.place = optim::OffloadPlace::kDisk,
                                                  .folder = there ? run_dir : std::filesystem::temp_directory_path()});
-}
-
-/// After an exception in backward the engine keeps what it had queued until the next backward: so here is one.
-void flush_engine() noexcept {
-  try {
-    const record::Muted muted;
-    at::zeros({1}).set_requires_grad(true).sum().backward();
-  } catch (const std::exception&) {  // Nothing worse than memory held a little longer.
-  }
 }
 
 at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& term) { return sum.defined() ? sum.add_(term) : term; }
@@ -111,7 +103,7 @@ StepReport Session::step(const data::Batch& batch) {
   } catch (...) {  // All or nothing, but for random numbers that were drawn and batch norm's statistics.
     optimizer_->zero_grad();
     if (grad_scaler_) grad_scaler_->abandon();
-    flush_engine();
+    techniques::flush_autograd();
     throw;
   }
 }

@@ -13,8 +13,9 @@ namespace cinch::tests {
 
 /// docs/`page` has to hold `table` in the place that names tests/`test`. With CINCH_WRITE_DOCS set it is put there.
 inline void expect_in_documentation(const std::string& page, const std::string& test, const std::string& table) {
-  const std::string file = std::string(CINCH_SOURCE_DIR) + "/docs/" + page;
-  const std::string head = "<!-- measured: tests/" + test + " -->\n";
+  std::string file = CINCH_SOURCE_DIR, head = "<!-- measured: tests/";
+  file.append("/docs/").append(page);
+  head.append(test).append(" -->\n");
   auto text = read_file(file);
   const auto begin = text.find(head), end = text.find("<!-- end -->", begin);
   ASSERT_TRUE(begin != std::string::npos && end != std::string::npos) << file << " has no place for it";

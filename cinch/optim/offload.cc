@@ -38,7 +38,11 @@ bool in_dry_run() { return c10::impl::tls_is_dispatch_key_included(c10::Dispatch
 class Offloaded final : public internal::RuleOptimizer {
  public:
   Offloaded(std::vector<ParameterGroup> groups, std::unique_ptr<internal::Rule> rule, OffloadOptions options)
-      : RuleOptimizer(std::move(groups), std::move(rule)), options_(std::move(options)), parts_(state_.size()) {}
+      : RuleOptimizer(std::move(groups), std::move(rule)), options_(std::move(options)), parts_(state_.size()) {
+    internal::for_each_parameter(groups_, [](const ParameterGroup&, const NamedParameter& parameter, std::size_t) {
+      internal::check_on_cpu(parameter, "offloaded state");
+    });
+  }
 
   StepResult step(const StepOptions& options) override {
     const at::NoGradGuard no_grad;

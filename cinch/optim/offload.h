@@ -27,10 +27,10 @@ struct OffloadOptions {
   std::filesystem::path folder = {};  ///< Of kDisk; has to exist.
 };
 
-/// `optimizer` as adamw() and its like return it, not stepped yet (UsageError). State is made at the first step, which
-/// reserves all of its room first: IoError if the disk is full, before any weight has changed. An error of the disk
-/// later (IoError) leaves part of the parameters stepped; the optimizer then refuses to go on until load_state().
-/// state() gives views of the memory or the mapped file: saving makes no copy. With in_backward() around it each
-/// parameter is brought in when its gradient is whole, one after the other.
+/// `optimizer` as adamw() and its like return it, not stepped yet (UsageError), over CPU parameters (UnsupportedError).
+/// State is made at the first step, which reserves all of its room first: IoError if the disk is full, before any
+/// weight has changed. An error of the disk later (IoError) leaves part of the parameters stepped; the optimizer then
+/// refuses to go on until load_state(). state() gives views of the memory or the mapped file: saving makes no copy.
+/// With in_backward() around it each parameter is brought in when its gradient is whole, one after the other.
 std::unique_ptr<Optimizer> offloaded(std::unique_ptr<Optimizer> optimizer, OffloadOptions options = {});
 }  // namespace cinch::optim

@@ -256,6 +256,8 @@ TEST_F(OffloadFaults, RefusesNonsense) {
   EXPECT_THROW(offloaded(nullptr), UsageError);
   EXPECT_THROW(offloaded(adamw(groups(model)), {OffloadPlace::kDisk, folder_ / "none"}), UsageError);
   EXPECT_THROW(offloaded(offloaded(adamw(groups(model)))), UsageError);
+  const auto elsewhere = at::empty({8, 8}, at::TensorOptions(at::kMeta));
+  EXPECT_THROW(offloaded(adamw({{.parameters = {{"w", elsewhere}}, .learning_rate = 1}})), UnsupportedError);
   auto stepped = adamw(groups(model));
   train(model, *stepped, 0, 1);
   EXPECT_THROW(offloaded(std::move(stepped)), UsageError);

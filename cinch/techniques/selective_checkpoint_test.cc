@@ -142,6 +142,31 @@ TEST(SelectiveCheckpoint, RunsAnOpAgainWhoseOutputWasChangedInPlace) {
                torch::autograd::grad({checkpoint(selective(), region(w), x).sum()}, {w, x}));
 }
 
+TEST(SelectiveCheckpoint, KeepsACopyOfAProductToWhichABiasIsAddedInPlace) {
+  // As torch::nn::Linear does, by way of a view that its base does not see.
+  const auto w = at::randn({16, 16}).requires_grad_(), b = at::randn({16}).requires_grad_();
+  const auto x = at::randn({2, 8, 16}).requires_grad_();
+  const auto region = [=](const at::Tensor& t) { return t.matmul(w.t()).add_(b).tanh().matmul(w.t()).add_(b).exp(); };
+  const auto run = [&](bool checkpointed) {
+    const auto loss = (checkpointed ? checkpoint(selective(), region, x) : region(x)).sum();
+    auto all = torch::autograd::grad({loss}, {w, b, x}, {}, /*retain_graph=*/true);
+    for (auto& gradient : torch::autograd::grad({loss}, {w, b, x})) all.push_back(gradient);
+    return all;
+  };
+  expect_equal(run(false), run(true));
+}
+
+TEST(SelectiveCheckpoint, SeesChangesThroughViewsThatTheirBaseDoesNotSee) {
+  const auto w = at::randn({16, 16}).requires_grad_();
+  const auto x = at::randn({8, 16}).requires_grad_();
+  const auto region = [=](const at::Tensor& t) {
+    const auto parts = t.mm(w).unsafe_split(8, 1);  // an LSTM cell's gates
+    return parts[0].sigmoid_() * parts[1].tanh_();
+  };
+  expect_equal(torch::autograd::grad({region(x).sum()}, {w, x}),
+               torch::autograd::grad({checkpoint(selective(), region, x).sum()}, {w, x}));
+}
+
 TEST(SelectiveCheckpoint, BearsSeveralAndPartialAndDoubleBackwards) {
   const auto run = [](bool checkpointed) {
     at::manual_seed(8);

@@ -119,7 +119,8 @@ Frame::Frame(const CheckpointPolicy& policy, at::ArrayRef<at::Tensor> inputs, de
   }
   if (policy_.preserve_rng_state) generators_ = GeneratorStates(inputs);
   if (!policy_.keep.empty()) kept_.emplace(policy_.keep, active_policy());
-  if (policy_.determinism != DeterminismCheck::kNone) log_.emplace(policy_.determinism == DeterminismCheck::kValues);
+  if (policy_.determinism != DeterminismCheck::kNone)
+    log_.emplace(policy_.determinism == DeterminismCheck::kValues, policy_.updated);
 }
 
 std::shared_ptr<Slot> Frame::drop(const at::Tensor& tensor) {

@@ -5,10 +5,12 @@
 // switched on while a region runs. Autograd records the op both times as ever.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <ATen/core/DimVector.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -37,15 +39,26 @@ class KeptOutputs {
   /// Runs `op`, or gives back what it gave in forward, unless that was changed in place since. Throws Error naming the
   /// op if it is another than in forward.
   void call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack& stack);
+  /// In forward: `view` has been made, a view of which LibTorch does not tell its base that it was changed in place.
+  void watch(const at::Tensor& view);
+  /// In forward: `tensor` is about to be changed in place. If it is kept, a copy is kept from now on.
+  void copy_before_change(const at::Tensor& tensor);
 
  private:
   struct Output {
+    explicit Output(const c10::OperatorHandle& op) : op(op) {}
     c10::OperatorHandle op;
     std::vector<std::optional<SavedTensor>> tensors;  ///< For each result; none: it is not a tensor, or undefined.
     std::vector<c10::IValue> others;                  ///< For each result that is none.
-    GeneratorStates generators;                       ///< After the op, if it draws random numbers.
-    bool gone = false;                                ///< Given to a backward that keeps no graph.
+    std::vector<const void*> storages;                ///< Theirs, while `tensors` are the results themselves.
+    std::vector<SavedVersion> views;                  ///< Untracked views of them.
+    at::DimVector sizes, strides;                     ///< Of the result, if it is one tensor.
+    std::int64_t offset = 0;
+    GeneratorStates generators;  ///< After the op, if it draws random numbers.
+    bool changes = false;        ///< The region changes it in place: `tensors` holds a copy.
+    bool gone = false;           ///< Given to a backward that keeps no graph.
   };
+  Output* over(const at::Tensor& tensor);
   void keep(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   bool can_give_back(const Output& output) const;
   void give_back(Output& output, torch::jit::Stack& stack);

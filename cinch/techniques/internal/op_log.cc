@@ -42,18 +42,6 @@ std::uint64_t mix(std::uint64_t hash, const void* data, std::size_t bytes) {
   return hash;
 }
 
-std::uint64_t checksum(const std::vector<c10::IValue>& outputs) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const auto& output : outputs) {
-    if (!output.isTensor()) continue;
-    const auto& tensor = output.toTensor();
-    if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.key_set().has(c10::DispatchKey::Fake)) continue;
-    const auto plain = tensor.detach().cpu().contiguous();
-    hash = mix(hash, plain.const_data_ptr(), plain.nbytes());
-  }
-  return hash;
-}
-
 std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& call) {
   if (current != nullptr) current->on_call(call);
   return nullptr;
@@ -64,6 +52,23 @@ void ended(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
 }
 
 }  // namespace
+
+OpLog::OpLog(bool values, at::ArrayRef<at::Tensor> updated) : values_(values) {
+  for (const auto& tensor : updated) updated_.insert(tensor.storage().unsafeGetStorageImpl());
+}
+
+std::uint64_t OpLog::checksum(const std::vector<c10::IValue>& outputs) const {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const auto& output : outputs) {
+    if (!output.isTensor()) continue;
+    const auto& tensor = output.toTensor();
+    if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.key_set().has(c10::DispatchKey::Fake)) continue;
+    if (updated_.count(tensor.storage().unsafeGetStorageImpl()) != 0) continue;
+    const auto plain = tensor.detach().cpu().contiguous();
+    hash = mix(hash, plain.const_data_ptr(), plain.nbytes());
+  }
+  return hash;
+}
 
 void OpLog::begin_second_run() {
   forward_ = false;

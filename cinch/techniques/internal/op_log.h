@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
 namespace cinch::techniques::internal {
@@ -15,7 +17,8 @@ namespace cinch::techniques::internal {
 /// Of one region. Sees what the region calls itself, not what its ops call inside.
 class OpLog {
  public:
-  explicit OpLog(bool values) : values_(values) {}
+  /// `values`: compares them too, but not those of `updated`, which differ from run to run.
+  OpLog(bool values, at::ArrayRef<at::Tensor> updated);
   void begin_second_run();
   /// "op 7 was aten::exp, now aten::sin"; nothing while the second run does as the first.
   const std::optional<std::string>& difference() const { return difference_; }
@@ -28,7 +31,10 @@ class OpLog {
     std::string name;
     std::optional<std::uint64_t> checksum;  ///< None where there is nothing to compare: views, uninitialised memory.
   };
+  std::uint64_t checksum(const std::vector<c10::IValue>& outputs) const;
+
   const bool values_;
+  std::unordered_set<const void*> updated_;  ///< Storages.
   std::vector<Call> calls_;
   bool forward_ = true;
   std::size_t count_ = 0;  ///< Calls of the second run.

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "cinch/core/error.h"
+#include "cinch/optim/in_backward.h"
 
 namespace cinch::optim {
 namespace {
@@ -71,6 +72,10 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), st
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss.mul(state_.scale); }
 
 void GradScaler::unscale(Optimizer& optimizer) {
+  if (dynamic_cast<const BackwardOptimizer*>(&optimizer) != nullptr) {
+    throw UsageError("a GradScaler cannot unscale for an optimizer in backward: it stepped by scaled gradients already",
+                     "Train in bf16, which needs no scale, or use the optimizer as it is.");
+  }
   const auto found = progress_.find(&optimizer);
   if (found != progress_.end()) {
     throw UsageError(found->second.stepped ? "unscale() after step() of the same optimizer"

@@ -10,6 +10,7 @@
 
 #include "cinch/core/error.h"
 #include "cinch/optim/adamw_8bit.h"
+#include "cinch/optim/grad_scaler.h"
 #include "cinch/record/recorder.h"
 #include "cinch/trace/sink.h"
 
@@ -203,6 +204,8 @@ TEST(InBackward, RefusesWhatCannotBeRight) {
   EXPECT_THROW(clipping->backward(loss_of(model, 1)), UsageError) << "a gradient was there";
   EXPECT_THROW(clipping->backward(loss_of(model, 1), /*last=*/false), UsageError);
   EXPECT_THROW(clipping->step({.max_grad_norm = 1}), UsageError);
+  GradScaler scaler;
+  EXPECT_THROW(scaler.step(*clipping), UsageError);
 }
 }  // namespace
 }  // namespace cinch::optim

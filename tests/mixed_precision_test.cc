@@ -14,6 +14,7 @@
 #include "cinch/core/text.h"
 #include "cinch/device/device_spec.h"
 #include "cinch/dryrun/dry_run.h"
+#include "cinch/optim/grad_scaler.h"
 #include "cinch/optim/master_weights.h"
 #include "cinch/optim/optimizer.h"
 #include "cinch/record/recorder.h"
@@ -108,6 +109,27 @@ TEST(MixedPrecision, NeverTakesMoreThanTwoBytesAParameterOnTop) {
       EXPECT_LE((mixed.in_forward - single.in_forward).count(), 2 * layers * 4096 * 4097 + batch * 4096 * 4);
       EXPECT_LE((mixed.peak - single.peak).count(), 2 * layers * 4096 * 4097);
     }
+  }
+}
+
+/// Nobody knows there whether a gradient overflowed: the policy is that none did.
+TEST(MixedPrecision, DryRunsTakeTheScaledStep) {
+  for (const auto& device : {device::find("cpu"), card()}) {
+    trace::Trace trace;
+    const dryrun::DryRun dry(trace, device);
+    const auto type = device.type == device::DeviceType::kCuda ? at::kCUDA : at::kCPU;
+    const auto weight = at::rand({256, 256}, type).requires_grad_();
+    const auto optimizer = optim::adamw({{.parameters = {{"weight", weight}}, .learning_rate = 1e-3}});
+    optim::GradScaler scaler;
+    for (int step = 1; step <= 2; ++step) {
+      scaler.scale(weight.mm(at::rand({256, 8}, type)).sum()).backward();
+      EXPECT_TRUE(dryrun::is_fake(weight.grad()));
+      EXPECT_TRUE(scaler.step(*optimizer, {.max_grad_norm = 1.0}));
+      scaler.update();
+      optimizer->zero_grad();
+      EXPECT_EQ(scaler.state(), (optim::GradScalerState{65536, step}));
+    }
+    EXPECT_EQ(optimizer->state().size(), 3u);
   }
 }
 

@@ -142,7 +142,7 @@ std::int64_t block_size_of(const std::string& key, const at::Tensor& codes, cons
 
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const DynamicMap& map,
                       std::int64_t block_size) {
-  const auto result = at::empty(codes.sizes(), at::kFloat);
+  auto result = at::empty(codes.sizes(), at::kFloat);
   const auto numbers = codes.contiguous(), factors = scales.contiguous();
   const auto* code = numbers.const_data_ptr<std::uint8_t>();
   for (std::int64_t i = 0; i < codes.numel(); ++i) {

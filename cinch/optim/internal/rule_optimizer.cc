@@ -105,7 +105,7 @@ at::Tensor RuleOptimizer::clip_all(double max_norm) const {
     gradients.push_back(gradient);
     norms.push_back(norm_of(gradient, gradients.front().device()));
   });
-  const auto norm = norm_of_all(norms);
+  auto norm = norm_of_all(norms);
   if (gradients.empty()) return norm;
   const auto factor = clip_factor(norm, max_norm);
   for (const auto& gradient : gradients) gradient.mul_(factor.to(gradient.device()));

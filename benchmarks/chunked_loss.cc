@@ -1,11 +1,17 @@
-// What does the loss of a large head take, whole and in chunks? Forward and backward of a GPT's head, 4096 tokens of 768
-// over 50,257 words, weight and input trained; the plain ops (linear, cross_entropy_loss) against chunks of several sizes,
-// in float32 and under bfloat16 autocast. Sides take turns; peaks are the recorder's, beside inputs and their gradients.
+// What does the loss of a large head take, whole and in chunks? Forward and backward of a GPT's head, 4096 tokens of
+// 768 over 50,257 words, weight and input trained; the plain ops (linear, cross_entropy_loss) against chunks of several
+// sizes, in float32 and under bfloat16 autocast. Sides take turns; peaks are the recorder's, beside inputs and their
+// gradients.
+//
+//   chunked_loss [ROUNDS] [fp32|bf16]     3 rounds, both
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -20,7 +26,6 @@ namespace cinch::benchmarks {
 namespace {
 
 constexpr std::int64_t kTokens = 4096, kHidden = 768, kWords = 50257;
-constexpr int kRounds = 3;
 
 struct Side {
   std::int64_t chunk = 0;  ///< 0: the plain ops.
@@ -55,17 +60,18 @@ class Head {
   at::Tensor hidden_, weight_, targets_;
 };
 
-void measure(Head& head, bool bf16) {
-  std::vector<Side> sides{{.chunk = 0}, {.chunk = 2048}, {.chunk = 1024}, {.chunk = 512}, {.chunk = 256}, {.chunk = 128}};
+void measure(Head& head, bool bf16, int rounds) {
+  std::vector<Side> sides{{.chunk = 0},   {.chunk = 2048}, {.chunk = 1024},
+                          {.chunk = 512}, {.chunk = 256},  {.chunk = 128}};
   for (auto& side : sides) {  // Warms up, too.
     trace::Trace trace;
     const record::Recorder recorder(trace);
     side.loss = head.run(side.chunk, bf16);
     side.peak = recorder.peak() - Bytes((kTokens + kWords) * kHidden * 4);
   }
-  for (int round = 0; round < kRounds; ++round)
+  for (int round = 0; round < rounds; ++round)
     for (auto& side : sides) side.seconds.push_back(seconds_of([&] { head.run(side.chunk, bf16); }));
-  std::printf("%s, %d rounds\n", bf16 ? "bfloat16 autocast" : "float32", kRounds);
+  std::printf("%s, %d rounds\n", bf16 ? "bfloat16 autocast" : "float32", rounds);
   for (const auto& side : sides) {
     const auto ratio = median(ratios(side.seconds, sides.front().seconds));
     std::printf("  %-10s peak %12lld B (%s, %5.1f %%)  %8.1f ms (%8.1f to %8.1f), ratio %.3f  loss %.6f\n",
@@ -80,12 +86,14 @@ void measure(Head& head, bool bf16) {
 }  // namespace
 }  // namespace cinch::benchmarks
 
-int main() try {
+int main(int argc, char** argv) try {
   using namespace cinch::benchmarks;
   print_conditions("chunked_loss");
   Head head;
-  measure(head, /*bf16=*/false);
-  measure(head, /*bf16=*/true);
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
+  const std::string_view only = argc > 2 ? argv[2] : "";
+  if (only != "bf16") measure(head, /*bf16=*/false, rounds);
+  if (only != "fp32") measure(head, /*bf16=*/true, rounds);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "chunked_loss: %s\n", error.what());

@@ -1,7 +1,6 @@
 #include "cinch/techniques/offload.h"
 
 #include <algorithm>
-#include <atomic>
 #include <future>
 #include <utility>
 
@@ -11,13 +10,11 @@
 #include "cinch/record/producer.h"
 #include "cinch/techniques/internal/media.h"
 #include "cinch/techniques/internal/moved_storages.h"
-#include "cinch/techniques/internal/offload_cuda.h"
+#include "cinch/techniques/internal/side_stream.h"
 #include "cinch/techniques/internal/worker.h"
 
 namespace cinch::techniques {
 namespace {
-
-std::atomic<internal::CudaSend> g_cuda_send{nullptr};
 
 /// In a dry run: a layout without bytes.
 bool has_bytes(const at::Tensor& tensor) { return !tensor.key_set().has(c10::DispatchKey::Fake); }
@@ -36,8 +33,6 @@ void tell_copy(const at::Tensor& flat, const char* name, bool leaves) {
 }
 
 }  // namespace
-
-void internal::set_cuda_send(CudaSend send) noexcept { g_cuda_send = send; }
 
 /// What handles share, and so what outlives the policy.
 struct Offload::State {
@@ -127,14 +122,11 @@ class Offload::State::Stored final : public internal::Away {
 
 std::unique_ptr<internal::Away> Offload::State::send(const std::shared_ptr<State>& state, const at::Tensor& flat) {
   if (flat.is_cpu() || !has_bytes(flat)) return std::make_unique<Stored>(state, flat);
-  const auto cuda = g_cuda_send.load();
-  if (!flat.is_cuda() || cuda == nullptr) {
-    throw UnsupportedError("offloading from " + flat.device().str(),
-                           flat.is_cuda() ? "link cinch::techniques_cuda and call enable_cuda_offload() first" : "");
-  }
-  if (state->to_disk)
+  if (!flat.is_cuda()) throw UnsupportedError("offloading from " + flat.device().str());
+  if (state->to_disk) {
     throw UnsupportedError("offloading from " + flat.device().str() + " to a file", "leave `folder` empty");
-  return cuda(flat);
+  }
+  return internal::send_on_side_stream(flat);
 }
 
 Offload::Offload(OffloadOptions options) : state_(std::make_shared<State>(options)) {

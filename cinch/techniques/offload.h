@@ -42,8 +42,7 @@ struct OffloadStats {
 };
 
 /// Bitwise. Saved tensors outlive it. Full disk and the like: IoError, from an op of forward or from backward; the
-/// tensor is not lost. On CUDA it needs enable_cuda_offload() (cinch/techniques/cuda/offload_cuda.h), else
-/// UnsupportedError, and has no files.
+/// tensor is not lost. From CUDA to a file, and from other devices: UnsupportedError.
 class Offload final : public SavedTensorPolicy {
  public:
   explicit Offload(OffloadOptions options = {});

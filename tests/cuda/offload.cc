@@ -8,7 +8,6 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "cinch/techniques/cuda/offload_cuda.h"
 #include "cinch/techniques/offload.h"
 
 namespace {
@@ -39,7 +38,6 @@ Run run(cinch::techniques::SavedTensorPolicy* policy) {
 
 int main() {
   if (!at::cuda::is_available()) return 77;
-  cinch::techniques::enable_cuda_offload();
   cinch::techniques::Offload offload;
   const auto plain = run(nullptr);
   for (int round = 0; round < 5; ++round) {

@@ -98,7 +98,7 @@ class Chunks {
   }
 
   /// Puts the losses of the rows from `first` in place and turns their logits into the losses' derivatives by them.
-  void losses_and_slopes(at::Tensor logits, std::int64_t first, bool slopes, const at::Tensor& weights) {
+  void losses_and_slopes(const at::Tensor& logits, std::int64_t first, bool slopes, const at::Tensor& weights) {
     const auto& [chunk_size, ignore_index, smoothing, z_loss, reduction] = problem_.options;
     const auto count = logits.size(0);
     const auto targets = problem_.targets.narrow(0, first, count).unsqueeze(1);
@@ -269,7 +269,7 @@ at::Tensor chunked(const at::Tensor& hidden, const at::Tensor& weight, const std
     const auto sum = SumNow::apply(hidden, weight, bias, targets, options, products, wanted);
     return options.reduction == at::Reduction::Sum ? sum : sum / targets.ne(options.ignore_index).sum();
   }
-  const auto losses = EachRow::apply(hidden, weight, bias, targets, options, products);
+  auto losses = EachRow::apply(hidden, weight, bias, targets, options, products);
   if (options.reduction == at::Reduction::None) return losses;
   const auto sum = losses.sum();
   return options.reduction == at::Reduction::Sum ? sum : sum / targets.ne(options.ignore_index).sum();
@@ -279,8 +279,8 @@ at::Tensor whole(const at::Tensor& hidden, const at::Tensor& weight, const std::
                  const at::Tensor& targets, const LinearCrossEntropyOptions& options) {
   const auto products = at::linear(hidden, weight, bias);
   const auto logits = products.to(work_dtype(products.scalar_type()));
-  const auto loss = at::cross_entropy_loss(logits, targets, /*weight=*/{}, options.reduction, options.ignore_index,
-                                           options.label_smoothing);
+  auto loss = at::cross_entropy_loss(logits, targets, /*weight=*/{}, options.reduction, options.ignore_index,
+                                     options.label_smoothing);
   if (options.z_loss == 0) return loss;
   const auto ignored = targets.eq(options.ignore_index);
   const auto squares = logits.logsumexp(1).square().masked_fill(ignored, 0);

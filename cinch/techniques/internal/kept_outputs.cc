@@ -33,7 +33,7 @@ void negate(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     } else if (value->isTensorList()) {
       auto list = value->toTensorList().copy();
       for (std::size_t i = 0; i < list.size(); ++i) {
-        const at::Tensor tensor = list.get(i);
+        const at::Tensor& tensor = list.get(i);
         if (tensor.defined() && tensor.is_neg()) list.set(i, tensor.resolve_neg());
       }
       *value = list;

@@ -69,7 +69,10 @@ void check_allowed(const std::vector<std::string>& techniques) {
   for (const std::string& name : techniques) {
     for (const plan::TechniqueInfo& info : plan::techniques()) {
       if (info.key != name) continue;
-      if (info.equivalence == plan::Equivalence::kLossy) return;
+      if (info.equivalence == plan::Equivalence::kLossy) {
+        throw UsageError(fmt::format("--allow {}: the planner does not choose lossy techniques in this version", name),
+                         "A plan file may: see docs/plans.md, then cinch train --plan and cinch verify --plan.");
+      }
       throw UsageError(fmt::format("--allow {}: it is not lossy ({}), so planners may use it anyway", name,
                                    plan::name_of(info.equivalence)),
                        "Leave --allow out.");
@@ -77,7 +80,7 @@ void check_allowed(const std::vector<std::string>& techniques) {
     const std::string near = nearest(name, known);
     throw UsageError(
         fmt::format("--allow {}: there is no such technique in this version", name),
-        near.empty() ? "No technique of this version is lossy: leave --allow out." : "Did you mean " + near + "?");
+        near.empty() ? "Leave --allow out." : "Did you mean " + near + "?");
   }
 }
 

@@ -121,7 +121,7 @@ struct TrainConfig {
 };
 struct MemoryConfig {
   std::optional<Bytes> budget;
-  std::set<std::string> allow;     ///< Lossy techniques; none exists in this version, so any entry is refused.
+  std::set<std::string> allow;     ///< Lossy techniques for the planner, which chooses none in this version: any entry is refused.
   bool divide_batch_norm = false;  ///< Micro-batching may be planned though batch norm makes results depend on it.
   /// Steps take their tensors from one block, each at a planned place: same results, less time. Takes at most 5 % more
   /// from the system than is live at the peak (the budget counts what is live), or serves nothing.

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "cinch/core/error.h"
+#include "cinch/core/text.h"
 
 namespace cinch::plan {
 namespace {
@@ -119,6 +120,15 @@ Plan with(std::string_view key) {
   if (key == "selective") return {.activations = {{"a", ActivationPolicy::kSelective}}};
   if (key == "offload") return {.activations = {{"a", ActivationPolicy::kOffload}}};
   throw std::logic_error("a technique without a case");
+}
+
+TEST(Plan, TheGuideHasARowForEachTechnique) {
+  const std::string guide = read_file(CINCH_SOURCE_DIR "/docs/plans.md", 1 << 20);
+  for (const TechniqueInfo& technique : techniques()) {
+    const auto row = guide.find("| `" + std::string(technique.key) + "` |");
+    ASSERT_NE(row, std::string::npos) << technique.key;
+    EXPECT_THAT(guide.substr(row, guide.find('\n', row) - row), HasSubstr(std::string(name_of(technique.equivalence))));
+  }
 }
 
 TEST(Plan, EachTechniqueIsSeenAloneAndCanBeDropped) {

@@ -121,7 +121,8 @@ MemoryConfig read_memory(const Section& section) {
   if (section.has("budget")) memory.budget = read_budget(section);
   if (section.has("allow") && !section.texts("allow").empty()) {
     section.fail("allow",
-                 fmt::format("names \"{}\"; this version has no lossy technique", section.texts("allow").front()),
+                 fmt::format("names \"{}\"; the planner chooses no lossy technique in this version",
+                             section.texts("allow").front()),
                  "Leave the list empty.");
   }
   memory.divide_batch_norm = section.boolean("divide_batch_norm", memory.divide_batch_norm);

@@ -49,6 +49,7 @@ report::FitSummary fit(const TrainOptions& options, const Request& request, cons
     stage = Stage::kWorking;  // The input has been read: what fails from here on is the work.
     progress.trained(now);
   };
+  how.on_note = [&](const std::string& note) { progress.note(note); };
   report::FitSummary summary = train::fit(request.job, plan, how);
   summary.environment = request.environment;
   summary.job = request.path;

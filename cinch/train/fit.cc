@@ -150,7 +150,9 @@ class Fit {
       saved_ = start_;
     } else if (!job_.weights.empty()) {
       const PhaseScope init(Phase::kInit, 0);
-      interchange::load_huggingface(session_.model(), job_.model, job_.weights);
+      const auto loaded = interchange::load_huggingface(session_.model(), job_.model, job_.weights);
+      const std::string note = interchange::describe(loaded);
+      if (options_.on_note && !note.empty()) options_.on_note(note);
     }
     summary_.resumed_at = start_;
     if (job_.train.run_dir.empty()) return;

@@ -49,6 +49,7 @@ struct FitOptions {
   std::optional<Bytes> cap{};
   bool resume = false;                   ///< From the newest whole checkpoint of job.train.run_dir. UsageError if none.
   std::function<void(const Progress&)> on_progress{};  ///< Training thread; keep it short.
+  std::function<void(const std::string&)> on_note{};   ///< A sentence worth reading: weights that begin at random.
   std::stop_token stop{};                ///< Saves after the running step, and leaves.
 };
 /// Whether fit() could begin in the job's run_dir, or go on there. Throws UsageError: it holds a training already, or none

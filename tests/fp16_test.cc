@@ -71,7 +71,8 @@ TEST_P(Fp16Prediction, EqualsTheRecording) {
 INSTANTIATE_TEST_SUITE_P(Models, Fp16Prediction,
                          ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp,
                                                               ModelKind::kBertMasked, ModelKind::kBertClassifier,
-                                                              ModelKind::kVit, ModelKind::kLlama, ModelKind::kUnet),
+                                                              ModelKind::kVit, ModelKind::kLlama, ModelKind::kUnet,
+                                                              ModelKind::kLstm),
                                             ::testing::Bool()),
                          [](const auto& info) {
                            return name_of(std::get<0>(info.param)) +

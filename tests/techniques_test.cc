@@ -245,6 +245,21 @@ TEST_P(TechniquesBounds, AreHeld) {
   for (const auto& check : train::verify(job, plan, {.steps = 4}))
     EXPECT_TRUE(check.holds) << check.what << ": " << check.difference << ", at most " << check.bound << ", " << check.parting;
 }
+/// Batch norm's statistics are those of the part: dividing a batch is not the same training, and that is found.
+TEST(Verify, SaysWhereTrainingsPart) {
+  train::set_threads(kThreads);
+  const job::Job job = job_of(ModelKind::kResNet18);
+  std::vector<std::string> told;
+  const auto checks = train::verify(job, {.micro_batch_size = 2}, {.steps = 2, .on_check = [&](const auto& check) { told.push_back(check.what); }});
+  ASSERT_FALSE(checks.empty());
+  EXPECT_EQ(told.size(), checks.size());
+  EXPECT_EQ(checks.front().equivalence, Equivalence::kReassociated);
+  EXPECT_FALSE(checks.front().holds);
+  EXPECT_GT(checks.front().difference, 1e-3);
+  EXPECT_THAT(checks.front().parting, ::testing::StartsWith("step 1, "));
+  EXPECT_TRUE(checks.back().holds) << "it is saved and resumed right for all that";
+}
+
 INSTANTIATE_TEST_SUITE_P(Alone, TechniquesBounds,
                          ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kLstm),
                                             ::testing::Values(Keys{"micro_batch"}, Keys{"chunked_loss"}, Keys{"adam8bit"},

@@ -1,12 +1,15 @@
 #include "cinch/models/lstm.h"
 
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "cinch/models/internal/loss.h"
+#include "cinch/techniques/autocast.h"
 #include "cinch/techniques/call.h"
 
 namespace cinch::models {
@@ -33,6 +36,11 @@ at::Tensor Lstm::hidden(const at::Tensor& tokens) {
     const record::ForwardModule named(kEmbedding);
     x = dropout_->forward(embedding_->forward(tokens));
   }
+  // oneDNN has no LSTM in half precision on the CPU: there it stays in float32.
+  std::optional<techniques::Autocast> float32;
+  if (x.is_cpu() && at::autocast::is_autocast_enabled(at::kCPU) &&
+      at::autocast::get_autocast_dtype(at::kCPU) == at::kHalf)
+    float32.emplace(at::kCPU, at::kFloat);
   for (auto& layer : layers_) x = dropout_->forward(std::get<0>(call(layer, x)));
   return x;
 }

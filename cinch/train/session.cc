@@ -14,6 +14,7 @@
 #include "cinch/techniques/autocast.h"
 #include "cinch/techniques/scope.h"
 #include "cinch/trace/scope.h"
+#include "cinch/train/internal/scratch_folder.h"
 
 namespace cinch::train {
 namespace {
@@ -38,8 +39,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, con
   const std::filesystem::path run_dir = train.run_dir;
   std::error_code ignored;
   const bool there = !run_dir.empty() && std::filesystem::is_directory(run_dir, ignored);
-  return optim::offloaded(std::move(optimizer), {.place = optim::OffloadPlace::kDisk,
-                                                 .folder = there ? run_dir : std::filesystem::temp_directory_path()});
+  return optim::offloaded(std::move(optimizer),
+                          {.place = optim::OffloadPlace::kDisk, .folder = there ? run_dir : temporary_files()});
 }
 
 at::Tensor sum_of(const at::Tensor& sum, const at::Tensor& term) { return sum.defined() ? sum.add_(term) : term; }

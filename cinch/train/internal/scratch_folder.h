@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -12,11 +13,21 @@
 
 namespace cinch::train {
 
+/// The system's folder for temporary files: TMPDIR, or /tmp. Throws IoError if there is none.
+inline std::filesystem::path temporary_files() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (!error) return folder;
+  const char* named = std::getenv("TMPDIR");
+  throw IoError(named != nullptr ? named : "/tmp", "put temporary files into", error.value(),
+                "Set the environment variable TMPDIR to a folder that is there.");
+}
+
 class ScratchFolder {
  public:
   /// Throws IoError.
   ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "cinch-XXXXXX").string();
+    std::string name = (temporary_files() / "cinch-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw IoError(name, "make the folder", errno);
     path_ = name;
   }

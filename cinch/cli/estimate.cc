@@ -111,17 +111,23 @@ std::optional<report::Suggestion> by_checkpointing(const plan::Problem& problem,
   return trials.largest(0, static_cast<std::int64_t>(modules), keeping, std::move(all));
 }
 
-/// The loss in parts, where logits are large; half the batch at a time, with and without all modules checkpointed; one
-/// sample, checkpointed.
+/// The loss in parts, where logits are large, with and without all modules checkpointed; half the batch at a time, with
+/// and without all modules checkpointed; one sample, checkpointed.
 std::vector<plan::Plan> divisions(const job::Job& asked, const plan::Problem& problem) {
   std::vector<plan::Plan> plans;
   job::Job job = asked;
-  if (const std::int64_t* context = context_length(job); context && problem.facts.divides_loss)
-    plans.push_back({.loss_chunk_size = std::max<std::int64_t>(1, problem.batch_size * *context / kLossParts)});
+  const bool can_checkpoint = problem.may_checkpoint && !problem.modules.empty();
+  if (const std::int64_t* context = context_length(job); context && problem.facts.divides_loss) {
+    const std::int64_t chunk = std::max<std::int64_t>(1, problem.batch_size * *context / kLossParts);
+    plans.push_back({.loss_chunk_size = chunk});
+    if (can_checkpoint) {
+      plans.push_back(checkpointed(problem, problem.modules.size()));
+      plans.back().loss_chunk_size = chunk;
+    }
+  }
   if (!problem.may_divide_batch) return plans;
   const std::int64_t half = (problem.batch_size + 1) / 2;
   for (const std::int64_t size : {half, std::int64_t{1}}) {
-    const bool can_checkpoint = problem.may_checkpoint && !problem.modules.empty();
     if (size == problem.batch_size || (size == 1 && !plans.empty() && plans.back().micro_batch_size == 1)) continue;
     if (size == half || !can_checkpoint) plans.push_back({.micro_batch_size = size});
     if (!can_checkpoint) continue;

@@ -179,10 +179,11 @@ std::string text(const Estimate& estimate, bool colour) {
   tensors_table(out, estimate.peak.tensors, estimate.peak.requested);
   if (!estimate.suggestions.empty()) {
     out.blank();
-    out.line("{}", out.bold(fmt::format("{:<46}{:>11}{:>11}  {}", estimate.fits ? "Could be smaller" : "Try first",
-                                        "peak", "step", "result")));
+    const std::size_t width = internal::change_width(estimate.suggestions, 44);
+    out.line("{}", out.bold(fmt::format("{:<{}}{:>11}{:>11}  {}", estimate.fits ? "Could be smaller" : "Try first",
+                                        width + 2, "peak", "step", "result")));
     for (const Suggestion& suggestion : estimate.suggestions) {
-      out.line("  {:<44}{:>11}{:>11}  {}{}", one_line(suggestion.change, 44), to_string(suggestion.peak),
+      out.line("  {:<{}}{:>11}{:>11}  {}{}", one_line(suggestion.change, width), width, to_string(suggestion.peak),
                internal::seconds(suggestion.step_seconds), suggestion.fits ? "FITS, " : "no: too much, ",
                internal::result_of(suggestion));
     }

@@ -93,7 +93,7 @@ class Suggestions(CardCase):
         document = self.document(3, "estimate", *self.job, "--budget", budget)
         for suggestion in document["suggestions"]:
             self.assertEqual(suggestion["fits"], suggestion["peak_bytes"] <= budget, suggestion)
-        return {suggestion["change"].split()[0]: suggestion for suggestion in document["suggestions"]}
+        return {suggestion["change"].split()[0]: suggestion for suggestion in reversed(document["suggestions"])}
 
     def test_as_many_modules_are_checkpointed_as_are_needed(self):
         self.write("gpt.toml", GPT.replace("layers = 3", "layers = 6"))

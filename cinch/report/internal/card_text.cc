@@ -75,17 +75,18 @@ std::string versus(double step, double plain) {
 
 std::string trials(const Estimate& estimate, const Unit& unit, bool colour) {
   if (estimate.suggestions.empty()) return "";
+  const std::size_t width = internal::change_width(estimate.suggestions, 46);
   std::string out = "\n" +
-                    styled(fmt::format("{:<48}{:>11}{:>8}  {}", estimate.fits ? "Could be smaller" : "Try first",
-                                       fmt::format("peak {}", unit.name), "step", "result"),
+                    styled(fmt::format("{:<{}}{:>11}{:>8}  {}", estimate.fits ? "Could be smaller" : "Try first",
+                                       width + 2, fmt::format("peak {}", unit.name), "step", "result"),
                            "1", colour) +
                     "\n";
   bool lossy = false;
   for (const Suggestion& suggestion : estimate.suggestions) {
     const bool marked = suggestion.equivalence == plan::Equivalence::kLossy;
     lossy = lossy || marked;
-    out += fmt::format("  {:<46}{:>11}{:>8}  {}{}{}\n", one_line(suggestion.change, 46), in_unit(suggestion.peak, unit),
-                       versus(suggestion.step_seconds, estimate.step_seconds),
+    out += fmt::format("  {:<{}}{:>11}{:>8}  {}{}{}\n", one_line(suggestion.change, width), width,
+                       in_unit(suggestion.peak, unit), versus(suggestion.step_seconds, estimate.step_seconds),
                        suggestion.fits ? "FITS, " : "no: too much, ", result_of(suggestion), marked ? "*" : "");
   }
   if (lossy) out += "* would give: another arithmetic, so only if you ask for it\n";

@@ -100,6 +100,12 @@ std::string shape(const plan::PeakTensor& tensor) {
   return tensor.bytes == element_size(tensor.dtype) ? fmt::format("scalar {}", name_of(tensor.dtype)) : "";
 }
 
+std::size_t change_width(const std::vector<Suggestion>& suggestions, std::size_t least) {
+  std::size_t width = least;
+  for (const Suggestion& suggestion : suggestions) width = std::max(width, suggestion.change.size());
+  return std::min<std::size_t>(width, 60);
+}
+
 std::string one_line(std::string_view text, std::size_t width) {
   const std::string clean = printable(text);
   std::vector<std::string> points;

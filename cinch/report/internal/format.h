@@ -37,6 +37,9 @@ std::string seconds(double seconds);
 /// "32×128×128 float32"; "" where it is not known.
 std::string shape(const plan::PeakTensor& tensor);
 
+/// Wide enough for what each suggestion changes, from `least` to 60.
+std::size_t change_width(const std::vector<Suggestion>& suggestions, std::size_t least);
+
 /// printable(), newlines and tabs as spaces, cut in the middle to `width` code points.
 std::string one_line(std::string_view text, std::size_t width = 1000);
 using cinch::printable;
@@ -56,8 +59,8 @@ std::string_view result_of(const Suggestion& suggestion);
 /// "" if it was given.
 std::string budget_note(const Estimate& estimate);
 std::string budget_note(const Planned& planned);
-/// What a card holds beside tensors: "+ rounding, fragmentation 3.70 + CUDA context 0.46 = on the card 33.47 GiB"; "" on
-/// the CPU.
+/// What a card holds beside tensors: "+ rounding, fragmentation 3.70 + CUDA context 0.46 = on the card 33.47 GiB"; ""
+/// on the CPU.
 std::string beside_tensors(const PeakSummary& peak, const Unit& unit);
 /// Sentences on what is not exact; none where all is.
 std::vector<std::string> inexact(const Estimate& estimate);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <ranges>
 #include <typeindex>
 
 #include <c10/util/Type.h>
@@ -40,8 +39,8 @@ CallPolicies::CallPolicies(const torch::nn::Module& root,
   };
   add(root, "");
   for (const auto& item : root.named_modules("", /*include_self=*/false)) add(*item.value(), item.key());
-  const auto policies = std::views::values(activations);
-  if (std::ranges::find(policies, plan::ActivationPolicy::kOffload) != policies.end())
+  if (std::any_of(activations.begin(), activations.end(),
+                  [](const auto& entry) { return entry.second == plan::ActivationPolicy::kOffload; }))
     offload_ = std::make_unique<Offload>(OffloadOptions{.keep = never_moved(root)});
   for (const auto& [path, policy] : activations) {
     if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;

@@ -1,8 +1,6 @@
 #pragma once
 // A folder of one's own among the system's temporary files; removed with what is in it.
 
-#include <stdlib.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -16,7 +14,7 @@ namespace cinch::train {
 /// The system's folder for temporary files: TMPDIR, or /tmp. Throws IoError if there is none.
 inline std::filesystem::path temporary_files() {
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  std::filesystem::path folder = std::filesystem::temp_directory_path(error);
   if (!error) return folder;
   const char* named = std::getenv("TMPDIR");
   throw IoError(named != nullptr ? named : "/tmp", "put temporary files into", error.value(),

@@ -42,6 +42,8 @@ at::Tensor& set_storage(at::Tensor& self, const c10::Storage& storage, std::int6
   return self;
 }
 
+// By value: their signatures are those of LibTorch's kernels.
+// NOLINTBEGIN(performance-unnecessary-value-param)
 at::Tensor& set_whole_storage(at::Tensor& self, c10::Storage storage) {
   const auto count = static_cast<std::int64_t>(storage.nbytes() / self.element_size());
   return set_storage(self, storage, 0, {count}, {1});
@@ -51,6 +53,7 @@ at::Tensor& set_part_of_storage(at::Tensor& self, c10::Storage storage, std::int
                                 at::IntArrayRef strides) {
   return set_storage(self, storage, offset, sizes, strides);
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   if (self.is_same(source)) return self;

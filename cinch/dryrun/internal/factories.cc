@@ -21,8 +21,8 @@ Kind kind_of(std::optional<at::ScalarType> dtype, std::optional<at::Device> devi
 at::Tensor make_by_factory(at::IntArrayRef sizes, std::optional<at::IntArrayRef> strides, Kind kind) {
   auto* state = DryRun::State::active();
   const c10::impl::ExcludeDispatchKeyGuard no_fake(c10::DispatchKey::Fake);
-  const auto layout = strides ? at::empty_strided(sizes, *strides, at::TensorOptions(kind.dtype).device(at::kMeta))
-                              : at::empty(sizes, at::TensorOptions(kind.dtype).device(at::kMeta));
+  auto layout = strides ? at::empty_strided(sizes, *strides, at::TensorOptions(kind.dtype).device(at::kMeta))
+                        : at::empty(sizes, at::TensorOptions(kind.dtype).device(at::kMeta));
   if (kind.device.is_meta()) return layout;
   const auto bytes = layout.storage().nbytes();
   if (kind.device.is_cpu() && bytes > 0 && bytes <= static_cast<std::size_t>(kSmall)) {

@@ -102,7 +102,7 @@ plan::Plan checkpointed(const plan::Problem& problem, std::size_t count) {
 /// Checkpointing as many modules as are needed, or all.
 std::optional<report::Suggestion> by_checkpointing(const plan::Problem& problem, Trials& trials, bool fits_already) {
   const std::size_t modules = problem.modules.size();
-  if (!problem.may_checkpoint || modules == 0) return std::nullopt;
+  if (!problem.may("checkpoint") || modules == 0) return std::nullopt;
   const auto keeping = [&](std::int64_t kept) {
     return trials.of(checkpointed(problem, modules - static_cast<std::size_t>(kept)));
   };
@@ -116,7 +116,7 @@ std::optional<report::Suggestion> by_checkpointing(const plan::Problem& problem,
 std::vector<plan::Plan> divisions(const job::Job& asked, const plan::Problem& problem) {
   std::vector<plan::Plan> plans;
   job::Job job = asked;
-  const bool can_checkpoint = problem.may_checkpoint && !problem.modules.empty();
+  const bool can_checkpoint = problem.may("checkpoint") && !problem.modules.empty();
   if (const std::int64_t* context = context_length(job); context && problem.facts.divides_loss) {
     const std::int64_t chunk = std::max<std::int64_t>(1, problem.batch_size * *context / kLossParts);
     plans.push_back({.loss_chunk_size = chunk});

@@ -78,9 +78,8 @@ std::string advice_for(const Problem& problem, const Candidate& smallest, const 
   // On a card fragmentation decides last, and not every plan was tried.
   const std::string_view found = !cut ? "" : problem.on_device ? "found " : "found before the search was cut short ";
   return fmt::format("The smallest plan {}needs {}, {} more than the budget of {}; {}{}.", found,
-                     to_string(smallest.peak),
-                     to_string(smallest.peak - problem.budget), to_string(problem.budget), helps,
-                     beyond_tensors(smallest, timeline.peak().bytes));
+                     to_string(smallest.peak), to_string(smallest.peak - problem.budget), to_string(problem.budget),
+                     helps, beyond_tensors(smallest, timeline.peak().bytes));
 }
 
 Infeasible explain(const Problem& problem, const Simulate& simulate, const internal::Search& search, bool cut) {
@@ -104,6 +103,8 @@ Solution report(const Problem& problem, const internal::Search& search) {
   return result;
 }
 }  // namespace
+
+bool Problem::may(std::string_view technique) const { return std::ranges::find(allowed, technique) != allowed.end(); }
 
 Bytes bytes_on_device(const Problem& problem, const trace::Trace& trace) {
   return problem.on_device ? problem.on_device(trace, problem.budget) : trace::Timeline(trace).peak().bytes;

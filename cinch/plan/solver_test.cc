@@ -46,11 +46,16 @@ Chain even_chain(std::size_t n, std::int64_t batch_size) {
 }
 
 Chain random_chain(std::mt19937& random, std::size_t n) {
-  const auto up_to = [&](std::int64_t most) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(most)); };
+  const auto up_to = [&](std::int64_t most) {
+    return static_cast<std::int64_t>(random() % static_cast<unsigned>(most));
+  };
   Chain chain;
   for (std::size_t i = 0; i < n; ++i) {
-    chain.blocks.push_back({.saved = up_to(3000), .transient = up_to(2000), .output = 1 + up_to(500),
-                            .gradient = up_to(1500), .parameters = 1 + up_to(9000),
+    chain.blocks.push_back({.saved = up_to(3000),
+                            .transient = up_to(2000),
+                            .output = 1 + up_to(500),
+                            .gradient = up_to(1500),
+                            .parameters = 1 + up_to(9000),
                             .flops = 1e6 * static_cast<double>(1 + up_to(30))});
   }
   chain.head = up_to(3000);
@@ -63,7 +68,7 @@ Chain random_chain(std::mt19937& random, std::size_t n) {
 std::vector<Candidate> all_plans(const Chain& chain, const Problem& problem) {
   std::vector<Candidate> all;
   const auto modules = chain.modules();
-  const std::size_t sets = problem.may_checkpoint ? std::size_t{1} << modules.size() : 1;
+  const std::size_t sets = problem.may("checkpoint") ? std::size_t{1} << modules.size() : 1;
   for (const std::int64_t size : internal::micro_batch_sizes(chain.batch_size, problem.may_divide_batch)) {
     for (std::size_t bits = 0; bits < sets; ++bits) {
       Plan plan{.micro_batch_size = size == chain.batch_size ? 0 : size, .activations = {}};
@@ -98,7 +103,7 @@ TEST(Solver, FindsTheBestOfAllPlansOrSaysByHowMuchItMayMiss) {
     const Chain chain = random_chain(random, 1 + random() % 6);
     Problem problem = problem_of(chain, {});
     problem.may_divide_batch = round % 3 != 0;
-    problem.may_checkpoint = round % 7 != 0;
+    if (round % 7 == 0) problem.allowed = {"micro_batch"};
     const std::vector<Candidate> all = all_plans(chain, problem);
     const Bytes floor = least_peak(all), plain = all.front().peak;
     for (const int percent : {-1, 0, 10, 30, 50, 75, 99, 100, 150}) {
@@ -275,7 +280,7 @@ TEST(Solver, KeepsToTheTechniquesAllowed) {
   EXPECT_GT(checkpointed(checkpoints.best.plan), 0u);
 
   problem.may_divide_batch = true;
-  problem.may_checkpoint = false;
+  problem.allowed = {"micro_batch"};
   problem.budget = least_peak(all_plans(chain, problem));
   const auto parts = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
   EXPECT_EQ(parts.best.plan.micro_batch_size, 1);

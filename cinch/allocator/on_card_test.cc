@@ -37,6 +37,12 @@ TEST(OnCard, ReservesSegmentsAndAddsTheContext) {
   EXPECT_EQ(result.bytes.on_card(), 142_MiB);
 }
 
+TEST(OnCard, CountsUnderTheSettingsGiven) {
+  const OnCard result = on_card(growing(), card_with(100_MiB), 1_GiB, Settings::parse("expandable_segments:True"));
+  EXPECT_FALSE(result.runs_out);
+  EXPECT_EQ(result.bytes.reserved, 40_MiB);  // Two pages: the 18 grow on from the 12 that were freed.
+}
+
 TEST(OnCard, GivesItsCacheBackWhereMemoryIsShort) {
   const OnCard result = on_card(growing(), card_with(100_MiB), 131_MiB);
   EXPECT_FALSE(result.runs_out);

@@ -50,7 +50,7 @@ class Trials {
   report::Suggestion of(const job::Job& job, const plan::Plan& plan, std::string change) {
     const trace::Trace trace = train::simulator(job, request_.device)(plan);
     ops_ += trace.ops().size();
-    report::Suggestion result{std::move(change), plan::bytes_on_device(problem_, trace),
+    report::Suggestion result{std::move(change), plan::bytes_on_device(problem_, plan, trace),
                               costs_.step_time(trace).count(), false, plan::equivalence(plan)};
     result.fits = result.peak <= problem_.budget;
     return result;

@@ -39,6 +39,7 @@ struct Plan {
   std::map<std::string, ActivationPolicy> activations = {};  ///< By module path; unnamed modules keep.
   std::int64_t loss_chunk_size = 0;                          ///< Tokens whose logits live at a time. 0: all of them.
   OptimizerPlan optimizer = {};
+  std::string alloc_conf = {};  ///< PYTORCH_CUDA_ALLOC_CONF of the process: "expandable_segments:True". Empty: unset.
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
@@ -63,6 +64,7 @@ struct JobFacts {
   bool adamw = true;         ///< The optimizer is AdamW.
   bool clips = false;        ///< Gradients are clipped by their global norm.
   bool scales_loss = false;  ///< fp16: whether a step is taken is known once all gradients are there.
+  bool on_card = true;       ///< The step runs on a CUDA card.
   friend bool operator==(const JobFacts&, const JobFacts&) = default;
 };
 /// What a plan combines that excludes each other, or what such a job excludes, a sentence each; empty when legal.

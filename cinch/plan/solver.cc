@@ -106,8 +106,8 @@ Solution report(const Problem& problem, const internal::Search& search) {
 
 bool Problem::may(std::string_view technique) const { return std::ranges::find(allowed, technique) != allowed.end(); }
 
-Bytes bytes_on_device(const Problem& problem, const trace::Trace& trace) {
-  return problem.on_device ? problem.on_device(trace, problem.budget) : trace::Timeline(trace).peak().bytes;
+Bytes bytes_on_device(const Problem& problem, const Plan& plan, const trace::Trace& trace) {
+  return problem.on_device ? problem.on_device(trace, plan, problem.budget) : trace::Timeline(trace).peak().bytes;
 }
 
 std::vector<PeakTensor> peak_tensors(const trace::Trace& trace, std::size_t limit) {

@@ -33,15 +33,15 @@ struct Problem {
   std::vector<std::string> allowed = {"micro_batch", "checkpoint"};
   std::vector<std::int64_t> loss_chunks = {};  ///< Values of loss_chunk_size worth a try.
   JobFacts facts = {};                         ///< What the job excludes of them.
-  /// What a trace takes of a device that has `budget`: on a card its allocator's segments and the context. Null: the
-  /// peak of its requested bytes, as on the CPU.
-  std::function<Bytes(const trace::Trace&, Bytes budget)> on_device{};
+  /// What a plan's trace takes of a device that has `budget`: on a card its allocator's segments, under the plan's
+  /// alloc_conf, and the context. Null: the peak of its requested bytes, as on the CPU.
+  std::function<Bytes(const trace::Trace&, const Plan&, Bytes budget)> on_device{};
   bool may(std::string_view technique) const;  ///< Whether it is among `allowed`.
   Bytes overhead{};  ///< on_device gives at least the peak of requested bytes and this: a context.
 };
 
-/// By problem.on_device: what a budget is compared with.
-Bytes bytes_on_device(const Problem& problem, const trace::Trace& trace);
+/// By problem.on_device: what a budget is compared with. `trace`: of a step under `plan`.
+Bytes bytes_on_device(const Problem& problem, const Plan& plan, const trace::Trace& trace);
 
 /// Runs a step under a plan without memory. Called from one thread at a time; may take milliseconds. The trace is
 /// classified and holds initialization, two training steps (optimizer state appears between them) and, if the job

@@ -76,7 +76,7 @@ std::vector<Candidate> all_plans(const Chain& chain, const Problem& problem) {
         if (bits >> i & 1) plan.activations[modules[i]] = ActivationPolicy::kCheckpoint;
       }
       const trace::Trace trace = simulate_of(chain)(plan);
-      all.push_back({plan, bytes_on_device(problem, trace), costs().step_time(trace)});
+      all.push_back({plan, bytes_on_device(problem, plan, trace), costs().step_time(trace)});
     }
   }
   return all;
@@ -213,7 +213,7 @@ constexpr Bytes kContext = 700_B;
 
 // A card whose allocator rounds to 256 bytes and loses, as fragmentation does, an amount that follows no rule: up to a
 // tenth.
-Bytes on_some_card(const trace::Trace& trace, Bytes /*budget*/ = {}) {
+Bytes on_some_card(const trace::Trace& trace, const Plan& /*plan*/ = {}, Bytes /*budget*/ = {}) {
   std::int64_t live = 0, peak = 0;
   std::uint32_t hash = 1;
   const auto rounded = [](Bytes bytes) { return (bytes.count() + 255) / 256 * 256; };

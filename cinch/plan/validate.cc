@@ -26,7 +26,7 @@ class Check {
     }
     if (problem_.on_device) {
       const Bytes tensors = peak;
-      peak = problem_.on_device(trace, problem_.budget);
+      peak = problem_.on_device(trace, candidate.plan, problem_.budget);
       if (peak < tensors + problem_.overhead)
         say("{}: the device has {} B, less than its tensors need", what, peak.count());
     }

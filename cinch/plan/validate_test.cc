@@ -72,7 +72,7 @@ TEST(ValidateSolution, FindsEveryFault) {
 TEST(ValidateSolution, OnACardMeasuresWhatTheCardHolds) {
   Problem card = problem();
   card.overhead = Bytes(5);
-  card.on_device = [](const trace::Trace& trace, Bytes /*budget*/) {
+  card.on_device = [](const trace::Trace& trace, const Plan& /*plan*/, Bytes /*budget*/) {
     return trace::Timeline(trace).peak().bytes + Bytes(7);
   };
   const Candidate whole{{}, Bytes(97), Seconds(1)};

@@ -25,10 +25,18 @@ std::unique_ptr<optim::Optimizer> base_optimizer(const models::Model& model, con
                                                  plan::OptimizerState state) {
   const auto& config = train.optimizer;
   std::vector<optim::ParameterGroup> groups{{optim::named(model), train.learning_rate, config.weight_decay}};
-  if (config.kind == job::OptimizerKind::kSgd) return optim::sgd(std::move(groups), {.momentum = config.momentum});
+  const optim::AdamWOptions adam{.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps};
+  switch (config.kind) {
+    case job::OptimizerKind::kSgd: return optim::sgd(std::move(groups), {.momentum = config.momentum});
+    case job::OptimizerKind::kAdam: return optim::adam(std::move(groups), adam);
+    case job::OptimizerKind::kAdafactor: return optim::adafactor(std::move(groups));
+    case job::OptimizerKind::kLion:
+      return optim::lion(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2});
+    case job::OptimizerKind::kAdamW: break;
+  }
   if (state == plan::OptimizerState::k8Bit)
     return optim::adamw_8bit(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps});
-  return optim::adamw(std::move(groups), {.beta1 = config.beta1, .beta2 = config.beta2, .eps = config.eps});
+  return optim::adamw(std::move(groups), adam);
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const models::Model& model, const job::TrainConfig& train,
@@ -90,7 +98,8 @@ plan::JobFacts Session::facts() const {
   return {.divides_loss = model_->divides_loss(),
           .adamw = train_.optimizer.kind == job::OptimizerKind::kAdamW,
           .clips = train_.max_grad_norm.has_value(),
-          .scales_loss = train_.precision == job::Precision::kFp16};
+          .scales_loss = train_.precision == job::Precision::kFp16,
+          .on_card = device_ == at::kCUDA};
 }
 
 std::int64_t Session::micro_batch_size(std::int64_t batch_size) const {

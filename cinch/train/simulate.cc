@@ -76,8 +76,8 @@ Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes bud
   if (job::has_batch_norm(job.model)) problem.smallest_part = 2;
   if (device.type == device::DeviceType::kCuda) {
     problem.overhead = device.context;
-    problem.on_device = [device](const trace::Trace& trace, Bytes budget) {
-      return allocator::on_card(trace, device, budget).bytes.on_card();
+    problem.on_device = [device](const trace::Trace& trace, const plan::Plan& plan, Bytes budget) {
+      return allocator::on_card(trace, device, budget, allocator::Settings::parse(plan.alloc_conf)).bytes.on_card();
     };
   }
   plain.trace = dry_run(job, device, {}, [&](const Session& session, const dryrun::DryRun& dry) {

@@ -81,7 +81,8 @@ trace::Trace Search::run(Division& division, const Selection& selection) {
   Plan plan = plan_of(division, selection);
   trace::Trace trace = simulate_(plan);
   if (division.tried.insert(selection).second) {
-    candidates_.push_back({std::move(plan), bytes_on_device(problem_, trace), costs_.step_time(trace)});
+    const Bytes peak = bytes_on_device(problem_, plan, trace);
+    candidates_.push_back({std::move(plan), peak, costs_.step_time(trace)});
     division.last_overhead = problem_.on_device ? candidates_.back().peak - peak_of(trace) : Bytes();
     division.least_overhead = std::min(division.least_overhead, division.last_overhead);
     if (options_.on_candidate) options_.on_candidate(candidates_.back());

@@ -167,7 +167,7 @@ TEST(Html, LaysThePredictionOverTheMeasurementWhereTheyRunAlike) {
 
 TEST(Html, MarksTheChosenPlan) {
   const std::string page = html(sample_planned());
-  EXPECT_EQ(count(page, "class=\"dot best\""), 1u);
+  EXPECT_EQ(count(page, "class=\"dot best\""), 2u) << "on the chart and in its legend";
   EXPECT_EQ(count(page, "<tr class=\"best\">"), 1u);
   EXPECT_EQ(count(page, "<tr class=\"over\">"), 1u);
 }

@@ -80,7 +80,7 @@ struct Estimate {
   PeakSummary peak;
   std::vector<ActivationGroup> groups;       ///< Largest first; they sum to activations and temporaries. Cards alone.
   std::optional<OutOfMemoryPlace> runs_out;  ///< If it does not fit on a card: where.
-  std::size_t ops = 0;                        ///< Calls of ops in the dry run.
+  std::size_t ops = 0;                       ///< Calls of ops in the dry run.
   double step_seconds = 0;                   ///< Plain; 0 if not known.
   /// Ops that make the peak a bound from above: sizes of their results depend on values ("aten::nonzero in head").
   std::vector<std::string> bounded = {};
@@ -89,6 +89,13 @@ struct Estimate {
   std::vector<Suggestion> suggestions;
   double elapsed_seconds = 0;
   History history;  ///< For the page; may be empty.
+};
+
+/// The same job but for one size, for which some plan fits.
+struct SmallerJob {
+  std::string what;               ///< "context 640".
+  std::vector<std::string> sets;  ///< What makes it of the job: "model.context_length=640".
+  plan::Candidate candidate;      ///< Fits; not the fastest.
 };
 
 struct Planned {
@@ -103,8 +110,10 @@ struct Planned {
   PeakSummary peak;       ///< Of the best plan; of the smallest if none fits. Its needed() is that plan's peak.
   std::string plan_file;  ///< Where the plan was written; empty if it was not.
   double elapsed_seconds = 0;
-  Curve curve;      ///< As `peak`.
-  History history;  ///< As `peak`, for the page; may be empty.
+  Curve curve;                            ///< As `peak`.
+  History history;                        ///< As `peak`, for the page; may be empty.
+  std::vector<std::string> allowed = {};  ///< Keys of the techniques that plans could use.
+  std::vector<SmallerJob> smaller = {};   ///< If no plan fits: what would do.
 };
 
 /// A finished, or cleanly stopped, training.
@@ -130,7 +139,10 @@ struct FitSummary {
   double samples_per_second = 0, elapsed_seconds = 0;
   std::int64_t resumed_at = 0;  ///< Steps done before this run.
   bool interrupted = false;     ///< By a signal; saved.
-  std::string run_dir, sample;  ///< `sample`: text the model wrote; empty if it writes none.
+  /// resumed_at is no fewer than this, the job's steps: nothing was trained, and only environment, job, budget and
+  /// run_dir are known beside it.
+  std::optional<std::int64_t> already_done;
+  std::string run_dir, sample;                  ///< `sample`: text the model wrote; empty if it writes none.
   History predicted_history, measured_history;  ///< For the page; may be empty.
 };
 }  // namespace cinch::report

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cinch/report/internal/format.h"
+#include "cinch/report/internal/frontier.h"
 #include "cinch/report/internal/samples_for_test.h"
 #include "cinch/report/report.h"
 
@@ -9,12 +10,14 @@ namespace cinch::report {
 namespace {
 
 using namespace internal;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
 TEST(EstimateText, ThatDoesNotFit) {
-  EXPECT_EQ(text(sample_estimate()), R"(DOES NOT FIT: needs 600 MiB, budget 500 MiB: 100 MiB too much   (80.0 ms, nothing allocated)
+  EXPECT_EQ(text(sample_estimate()),
+            R"(DOES NOT FIT: needs 600 MiB, budget 500 MiB: 100 MiB too much   (80.0 ms, nothing allocated)
 
 Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward
                                                         bytes        MiB  share
@@ -40,14 +43,18 @@ Next: cinch plan job.toml --budget 500MiB
 }
 
 TEST(PlanText, IsTheFrontierAndThePeak) {
-  EXPECT_EQ(text(sample_planned()), R"(FITS: needs 600 MiB of 640 MiB: 40.0 MiB spare   (31 plans dry-run, optimum proven, 1.90 s)
+  EXPECT_EQ(text(sample_planned()),
+            R"(FITS: needs 600 MiB of 640 MiB: 40.0 MiB spare   (31 plans dry-run, optimum proven, 1.90 s)
 
-     peak MiB      step  vs fastest  change from plain training
-        800.0    0.40 s           -  nothing                                      over
-▶       600.0    0.45 s       +12 %  checkpoint 1 of 2 modules                    FITS, 40.0 MiB spare
-        320.0    0.50 s       +25 %  checkpoint 2 of 2 modules                    fits
-        250.0    0.60 s       +50 %  micro-batch 16, checkpoint 1 of 2 modules    fits
+    peak MiB     step  vs fastest     time   memory  change from the row above
+       800.0   0.40 s           -                    nothing                                          over
+▶      600.0   0.45 s       +12 %    +12 %    -25 %  checkpoint 1 of 2 modules                        FITS, 40.0 MiB spare
+       320.0   0.50 s       +25 %    +11 %    -47 %  checkpoint 2 of 2 modules                        fits
+       250.0   0.60 s       +50 %    +20 %    -22 %  micro-batch 16, checkpoint 1 of 2 modules        fits
+  Smaller: for 11 % more time, 47 % less memory: checkpoint 2 of 2 modules.
+  Faster:  for 33 % more memory, 11 % less time: without checkpoint 1 of 2 modules.
 
+Plan: checkpoint 1 of 2 modules
 Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward
                                                         bytes        MiB  share
   parameters                                       41,943,040       40.0    7 %
@@ -65,7 +72,9 @@ Next: cinch train job.toml --budget 640MiB
 }
 
 TEST(InfeasibleText, IsTheFloorAndItsTensors) {
-  EXPECT_EQ(text(sample_infeasible()), R"(DOES NOT FIT: the smallest plan needs 600 MiB, budget 100 MiB: 500 MiB too much   (31 plans dry-run, 1.90 s)
+  EXPECT_EQ(
+      text(sample_infeasible()),
+      R"(DOES NOT FIT: the smallest plan needs 600 MiB, budget 100 MiB: 500 MiB too much   (31 plans dry-run, 1.90 s)
 
 The floor: checkpoint 1 of 2 modules
 Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward
@@ -84,7 +93,41 @@ Largest tensors there                                                           
   parameters      blocks.*.mlp.weight                      2048×2560 float32         ×2        40.0    7 %
 
 Parameters, gradients and optimizer state alone need 160 MiB.
+
+Next: cinch plan job.toml --budget 600MiB
 )");
+}
+
+TEST(InfeasibleText, SaysWhatToGiveUp) {
+  Planned planned = sample_infeasible();
+  auto& infeasible = std::get<plan::Infeasible>(planned.result);
+  planned.allowed = {"checkpoint"};
+  plan::WouldGive give{"adam8bit", infeasible.smallest};
+  give.candidate.plan.optimizer.state = plan::OptimizerState::k8Bit;
+  give.candidate.peak = 540_MiB;
+  infeasible.would_give = {give};
+  give.technique = "all";
+  give.candidate.plan.micro_batch_size = 1;
+  give.candidate.peak = 90_MiB;
+  give.candidate.step_time = plan::Seconds(0.9);
+  infeasible.would_give.push_back(give);
+  planned.smaller = {{"context 128", {"model.context_length=128"}, {sample_plan(), 99_MiB, plan::Seconds(0.1)}}};
+  EXPECT_THAT(text(planned), EndsWith(R"(
+Not allowed
+  --allow adam8bit would give 60.0 MiB less: 540 MiB, same time (lossy)
+  --allow micro_batch --allow adam8bit would give 510 MiB less: 90.0 MiB, +50 % time, FITS (lossy)
+
+Smaller jobs that fit
+  context 128      99.0 MiB with checkpoint 1 of 2 modules
+
+Next: cinch plan job.toml --allow micro_batch --allow adam8bit --budget 100MiB
+)"));
+  infeasible.would_give.clear();
+  EXPECT_THAT(text(planned), EndsWith("Next: cinch plan job.toml --set model.context_length=128 --budget 100MiB\n"));
+  planned.smaller.clear();
+  planned.capacity = 600_MiB;  // Less 2 % that is too little.
+  planned.options = {"--device", "t4", "--set", "train.steps=2"};
+  EXPECT_THAT(text(planned), EndsWith("Next: cinch plan job.toml --set train.steps=2 --device all\n"));
 }
 
 TEST(FitText, SetsPredictedBesideMeasured) {
@@ -163,6 +206,18 @@ TEST(Text, OfAnInterruptedTrainingSaysHowToGoOn) {
   EXPECT_THAT(text(fit), Not(HasSubstr("Next:")));
 }
 
+TEST(Text, OfATrainingThatIsDoneComparesNothing) {
+  FitSummary fit;
+  fit.resumed_at = 300;
+  fit.already_done = 200;
+  fit.run_dir = "runs/demo";
+  EXPECT_EQ(text(fit), R"(ALREADY DONE: the training is at step 300, train.steps is 200
+  Nothing was trained. The weights are in runs/demo/checkpoints/step-300.
+To go on, set train.steps above 300.
+Next: cinch train runs/demo/job.toml --resume --set train.steps=600
+)");
+}
+
 TEST(Text, OfAResumedTrainingCountsItsOwnSteps) {
   FitSummary fit = sample_fit();
   fit.resumed_at = 100;
@@ -210,6 +265,44 @@ TEST(Groups, JoinLayersButNotDifferentShapes) {
   EXPECT_EQ(rows[0].bytes, 64_B);
   EXPECT_EQ(rows[1].name, "head");
   EXPECT_EQ(rows[2].name, "blocks.2.w") << "alone, it keeps its number";
+}
+
+TEST(Changes, AreSaidTechniqueByTechnique) {
+  const plan::Plan plain, one = sample_plan();
+  plan::Plan other = one, both = one, chunked = one;
+  other.activations = {{"blocks.1", plan::ActivationPolicy::kCheckpoint}};
+  both.activations["blocks.1"] = plan::ActivationPolicy::kCheckpoint;
+  chunked.loss_chunk_size = 64;
+  chunked.optimizer.in_backward = true;
+  EXPECT_EQ(changes(one, one, 2), "nothing");
+  EXPECT_EQ(changes(plain, one, 2), "checkpoint 1 of 2 modules");
+  EXPECT_EQ(changes(one, both, 2), "checkpoint 2 of 2 modules");
+  EXPECT_EQ(changes(one, other, 2), "checkpoint 1 of 2 modules (others)");
+  EXPECT_EQ(changes(both, chunked, 2), "checkpoint 1 of 2 modules, loss in chunks of 64, optimizer in backward");
+  EXPECT_EQ(changes(chunked, plain, 2),
+            "without checkpoint 1 of 2 modules, without loss in chunks of 64, without optimizer in backward");
+}
+
+TEST(Exchange, IsASentence) {
+  const plan::Candidate plain{{}, 800_MiB, plan::Seconds(1)}, half{sample_plan(), 400_MiB, plan::Seconds(1.005)};
+  EXPECT_EQ(exchange(plain, half, 2), "for 0.5 % more time, 50 % less memory: checkpoint 1 of 2 modules");
+  EXPECT_EQ(exchange(half, plain, 2), "for 100 % more memory, 0.5 % less time: without checkpoint 1 of 2 modules");
+  EXPECT_EQ(relative(2, 2), "0 %");
+  EXPECT_EQ(relative(2, 1), "-50 %");
+  EXPECT_EQ(relative(0, 1), "?");
+}
+
+TEST(FrontierRows, ComparePlainTrainingWithNothingWhereAnotherBeatsIt) {
+  Planned planned = sample_planned();
+  plan::Solution solution = std::get<plan::Solution>(planned.result);
+  solution.unconstrained.step_time = plan::Seconds(0.47);
+  solution.frontier.pop_back();
+  const auto rows = frontier_rows(planned, solution, 10);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_TRUE(rows[0].best);
+  EXPECT_TRUE(rows[1].beaten);
+  EXPECT_EQ(rows[1].memory, "");
+  EXPECT_EQ(rows[2].memory, "-47 %") << "against the best";
 }
 
 TEST(FrontierRows, AlwaysShowTheBestThePlainAndTheSmallest) {

@@ -1,6 +1,9 @@
 #pragma once
 // The frame of a chart: where values lie on the drawing.
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -9,6 +12,23 @@
 namespace cinch::report::internal {
 
 inline constexpr double kWidth = 1060;  ///< Of every chart, in units of its drawing.
+
+/// What an axis has to show.
+struct Range {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  void add(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  bool empty() const { return low > high; }
+  /// A little air on both sides; something to divide by where all values are equal.
+  void widen(double part) {
+    const double span = high > low ? high - low : std::max(std::abs(high), 1.0) * 0.1;
+    low -= span * part;
+    high += span * part;
+  }
+};
 
 struct Axes {
   double left = 78, right = kWidth - 20, top = 26, bottom = 300;

@@ -23,9 +23,6 @@ bool comparable(const Curve& left, const Curve& right);
 /// Training loss as a line, evaluations as dots on a line. Losses that are not finite leave a gap.
 std::string loss_chart(const FitSummary& fit);
 
-/// Plans by time of a step and peak; what is over the budget is shaded.
-std::string frontier_chart(const std::vector<FrontierRow>& rows, Bytes budget);
-
 /// Round numbers from 0 or above `low` to `high`, about `count` of them, to label an axis with.
 std::vector<double> ticks(double low, double high, int count);
 }  // namespace cinch::report::internal

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "cinch/core/text.h"
+#include "cinch/report/internal/frontier.h"
 
 namespace cinch::report::internal {
 namespace {
@@ -229,30 +230,6 @@ std::vector<TensorGroup> groups(const std::vector<plan::PeakTensor>& tensors, st
   return result;
 }
 
-std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solution& solution, std::size_t limit) {
-  std::vector<plan::Candidate> shown = solution.frontier;
-  for (const plan::Candidate& needed : {solution.best, solution.unconstrained}) {
-    const auto same = [&](const plan::Candidate& c) { return c.plan == needed.plan; };
-    if (std::none_of(shown.begin(), shown.end(), same)) shown.push_back(needed);
-  }
-  std::sort(shown.begin(), shown.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a.step_time, b.peak) < std::tuple(b.step_time, a.peak);
-  });
-  const double fastest = shown.front().step_time.count();
-  const std::size_t stride = (shown.size() + limit - 1) / limit;
-  std::vector<FrontierRow> rows;
-  for (std::size_t i = 0; i < shown.size(); ++i) {
-    const plan::Candidate& candidate = shown[i];
-    const bool best = candidate.plan == solution.best.plan;
-    const bool kept = best || candidate.plan == solution.unconstrained.plan || i + 1 == shown.size();
-    if (i % stride != 0 && !kept) continue;
-    const double slower = fastest > 0 ? candidate.step_time.count() / fastest - 1 : 0;
-    rows.push_back({candidate, best, candidate.peak <= planned.budget, plan::describe(candidate.plan, planned.modules),
-                    i == 0 ? "-" : fmt::format("+{:.0f} %", 100 * slower)});
-  }
-  return rows;
-}
-
 namespace {
 std::string command(std::string_view verb, const std::string& job, const std::vector<std::string>& options) {
   std::string line = fmt::format("cinch {} {}", verb, shell_word(job));
@@ -279,7 +256,38 @@ std::string next_command(const Estimate& estimate) {
          budget_flag(estimate.budget, estimate.budget_given);
 }
 
+namespace {
+/// Of these, the device replaced by all there are.
+std::string which_card(const Planned& planned) {
+  std::vector<std::string> options = planned.options;
+  if (const auto flag = std::ranges::find(options, "--device"); flag != options.end() && flag + 1 != options.end())
+    options.erase(flag, flag + 2);  // The flag and its name.
+  return command("plan", planned.job, options) + " --device all";
+}
+
+/// The first that would do: a technique that is not allowed, a smaller job, more memory, another card.
+std::string next_command(const Planned& planned, const plan::Infeasible& infeasible) {
+  const std::string budget = budget_flag(planned.budget, planned.budget_given);
+  for (const plan::WouldGive& give : infeasible.would_give) {
+    if (give.candidate.peak > planned.budget) continue;
+    return command("plan", planned.job, planned.options) + " " + allow_flags(planned, give.candidate.plan) + budget;
+  }
+  if (!planned.smaller.empty()) {
+    std::vector<std::string> options = planned.options;
+    for (const std::string& set : planned.smaller.front().sets) options.insert(options.end(), {"--set", set});
+    return command("plan", planned.job, options) + budget;
+  }
+  // On a card the least memory that a plan runs in is known to 0.2 %.
+  const Bytes floor = infeasible.smallest.peak;
+  const Bytes enough = planned.peak.card ? floor + Bytes(floor.count() / 100) : floor;
+  if (!planned.budget_given || enough.count() > planned.capacity.count() / 50 * 49) return which_card(planned);
+  return command("plan", planned.job, planned.options) + budget_flag(enough, true);
+}
+}  // namespace
+
 std::string next_command(const Planned& planned) {
+  if (const auto* infeasible = std::get_if<plan::Infeasible>(&planned.result))
+    return next_command(planned, *infeasible);
   if (planned.peak.card) {
     if (!planned.plan_file.empty()) return "";
     return command("plan", planned.job, planned.options) + budget_flag(planned.budget, planned.budget_given) +
@@ -291,6 +299,10 @@ std::string next_command(const Planned& planned) {
 }
 
 std::string next_command(const FitSummary& fit) {
+  if (fit.already_done) {
+    const auto further = fit.resumed_at + std::max(fit.resumed_at, *fit.already_done);
+    return command("train", fit.run_dir + "/job.toml", {"--resume", "--set", "train.steps=" + std::to_string(further)});
+  }
   if (fit.run_dir.empty() || !fit.interrupted) return "";
   return command("train", fit.run_dir + "/job.toml", {"--resume"});
 }
@@ -309,6 +321,10 @@ std::string agreement(const FitSummary& fit) {
 }
 
 std::string outcome(const FitSummary& fit) {
+  if (fit.already_done) {
+    return fmt::format("ALREADY DONE: the training is at step {}, train.steps is {}", with_thousands(fit.resumed_at),
+                       with_thousands(*fit.already_done));
+  }
   const std::int64_t done = fit.steps.empty() ? fit.resumed_at : fit.steps.back().step;
   if (fit.interrupted) {
     return fmt::format("INTERRUPTED after step {}, {}", with_thousands(done),

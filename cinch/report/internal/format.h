@@ -77,25 +77,16 @@ struct TensorGroup {
 /// Largest first, at most `limit`.
 std::vector<TensorGroup> groups(const std::vector<plan::PeakTensor>& tensors, std::size_t limit);
 
-/// A row of the frontier as shown, fastest first. The plain plan and the best one are always among them.
-struct FrontierRow {
-  plan::Candidate candidate;
-  bool best = false, fits = false;
-  std::string change;  ///< "checkpoint 3 of 6 modules"
-  std::string versus;  ///< "+9 %" against the fastest; "-" for it.
-};
-std::vector<FrontierRow> frontier_rows(const Planned& planned, const plan::Solution& solution, std::size_t limit);
-
 /// The command that comes next, ready to type; "" where there is none: training is the CPU's in this version.
 std::string next_command(const Estimate& estimate);
 std::string next_command(const Planned& planned);
-/// "" when there is nothing to resume.
+/// How to go on where it was interrupted, or, if it was done before, to twice as many steps; else "".
 std::string next_command(const FitSummary& fit);
 
 /// "optimum proven", "within 3 % of the optimum".
 std::string proof(double gap);
 /// "predicted = measured, to the byte"; "predicted 12 B, measured 16 B: 4 B apart".
 std::string agreement(const FitSummary& fit);
-/// What became of the training, first words of its reports: "TRAINED 300 steps", "INTERRUPTED at step 120 of …, saved".
+/// What became of the training, first words of its reports: "TRAINED 300 steps", "INTERRUPTED after step 120, saved".
 std::string outcome(const FitSummary& fit);
 }  // namespace cinch::report::internal

@@ -89,6 +89,7 @@ inline Planned sample_planned() {
   planned.environment = sample_environment();
   planned.job = "job.toml";
   planned.budget = 640_MiB;
+  planned.capacity = 16_GiB;
   planned.budget_given = true;
   planned.modules = 2;
   planned.calibrated = true;

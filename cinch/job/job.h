@@ -121,7 +121,9 @@ struct TrainConfig {
 };
 struct MemoryConfig {
   std::optional<Bytes> budget;
-  std::set<std::string> allow;     ///< Lossy techniques for the planner, which chooses none in this version: any entry is refused.
+  /// Keys of plan::techniques() that planners use if they are told to alone: lossy ones, and on the CPU those that put
+  /// tensors into host memory, its own. Others they use anyway.
+  std::set<std::string> allow;
   bool divide_batch_norm = false;  ///< Micro-batching may be planned though batch norm makes results depend on it.
   /// Steps take their tensors from one block, each at a planned place: same results, less time. Takes at most 5 % more
   /// from the system than is live at the peak (the budget counts what is live), or serves nothing.

@@ -215,6 +215,16 @@ TEST(Job, UnknownChoicesNameTheNearest) {
   EXPECT_THAT(error_of(kGpt, {"data.kind=jsonl"}).hint(), HasSubstr("synthetic"));
 }
 
+TEST(Job, AllowsTechniquesByTheirKeys) {
+  EXPECT_TRUE(with(kGpt, {}).memory.allow.empty());
+  EXPECT_THAT(with(kGpt, {"memory.allow=[\"offload\", \"adam8bit\", \"offload\"]"}).memory.allow,
+              testing::ElementsAre("adam8bit", "offload"));
+  EXPECT_THAT(with(kGpt, {"memory.allow=adam8bit"}).memory.allow, testing::ElementsAre("adam8bit"));
+  const ConfigError error = error_of(kGpt, {"memory.allow=[\"adam8bits\"]"});
+  EXPECT_THAT(error.what(), HasSubstr("\"adam8bits\", which is no technique"));
+  EXPECT_THAT(error.hint(), HasSubstr("adam8bit"));
+}
+
 TEST(Job, RangesAreChecked) {
   for (const char* text :
        {"model.layers=0", "model.layers=-1", "model.layers=10001", "model.hidden_size=2147483649", "model.vocab_size=0",
@@ -225,7 +235,7 @@ TEST(Job, RangesAreChecked) {
         "train.max_grad_norm=0", "train.evaluate_every=-1", "train.evaluation_batches=0", "train.save_every=-1",
         "train.seed=-1", "train.threads=-1", "train.betas=[0.9]", "train.betas=[0.9, 1.0]", "train.eps=0",
         "train.weight_decay=-1", "memory.budget=0", "memory.budget=-1", "memory.budget=12XB", "memory.budget=1.5",
-        "memory.budget=99999999999999GiB", "memory.allow=[\"bf16\"]", "memory.arena=1",
+        "memory.budget=99999999999999GiB", "memory.allow=[\"adam9bit\"]", "memory.arena=1",
         "train.precision=fp23"}) {
     const std::string key = std::string(text).substr(0, std::string_view(text).find('='));
     EXPECT_EQ(error_of(kGpt, {text}).key(), key) << text;
@@ -311,6 +321,8 @@ Job random_job(std::mt19937_64& random) {
       job.data = SyntheticData{};
   }
   job.memory.arena = random() % 2 == 0;
+  for (const char* key : {"adam8bit", "offload"})
+    if (random() % 2 == 0) job.memory.allow.insert(key);
   TrainConfig& train = job.train;
   train.batch_size = whole(1000);
   train.steps = 10 + whole(1000);
@@ -345,6 +357,7 @@ void expect_equal(const Job& a, const Job& b) {
   EXPECT_EQ(a.train.optimizer.eps, b.train.optimizer.eps);
   EXPECT_EQ(a.train.seed, b.train.seed);
   EXPECT_EQ(a.memory.budget, b.memory.budget);
+  EXPECT_EQ(a.memory.allow, b.memory.allow);
   EXPECT_EQ(a.memory.arena, b.memory.arena);
   if (const auto* text = std::get_if<TextData>(&a.data)) {
     EXPECT_EQ(text->path, std::get<TextData>(b.data).path);

@@ -3,9 +3,11 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "cinch/allocator/on_card.h"
@@ -54,6 +56,37 @@ trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, cons
 }
 }  // namespace
 
+namespace {
+/// What planners may use: all that keeps results and saves memory of the machine's, and what the job allows beyond it.
+std::vector<std::string> allowed(const job::Job& job, const device::DeviceSpec& device) {
+  std::vector<std::string> keys;
+  for (const plan::TechniqueInfo& technique : plan::techniques()) {
+    const bool saves = !technique.needs_host || device.type != device::DeviceType::kCpu;
+    const bool unasked = saves && technique.equivalence != plan::Equivalence::kLossy;
+    if (std::string key(technique.key); unasked || job.memory.allow.contains(key)) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+/// Tokens that go through the head at a time: a few parts of a batch's. None for models without tokens.
+std::vector<std::int64_t> loss_chunks(const job::Job& job) {
+  const auto length = std::visit(
+      [](const auto& model) -> std::int64_t {
+        if constexpr (requires { model.context_length; }) return model.context_length;
+        return 0;
+      },
+      job.model);
+  constexpr std::int64_t kLeast = 64;  // Below that the product of a chunk is too thin to be fast.
+  const std::int64_t tokens = job.train.batch_size * length;
+  std::vector<std::int64_t> chunks;
+  for (const std::int64_t parts : {4, 16, 64}) {
+    const std::int64_t chunk = std::max(kLeast, (tokens + parts - 1) / parts);
+    if (chunk < tokens && (chunks.empty() || chunk < chunks.back())) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+}  // namespace
+
 std::string libtorch_version() {
   if (aoti_torch_abi_version() != TORCH_ABI_VERSION)
     throw UsageError("the LibTorch that was loaded is not the one cinch was compiled with (" TORCH_VERSION ")",
@@ -74,6 +107,7 @@ Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes bud
   problem.batch_size = job.train.batch_size;
   problem.may_divide_batch = job::may_divide_batch(job);
   if (job::has_batch_norm(job.model)) problem.smallest_part = 2;
+  problem.allowed = allowed(job, device);
   if (device.type == device::DeviceType::kCuda) {
     problem.overhead = device.context;
     problem.on_device = [device](const trace::Trace& trace, const plan::Plan& plan, Bytes budget) {
@@ -83,6 +117,7 @@ Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes bud
   plain.trace = dry_run(job, device, {}, [&](const Session& session, const dryrun::DryRun& dry) {
     problem.modules = session.policies().called();
     problem.facts = session.facts();
+    if (problem.facts.divides_loss) problem.loss_chunks = loss_chunks(job);
     plain.bounded = dry.bounded();
     plain.by_shape_alone = dry.by_shape_alone();
   });

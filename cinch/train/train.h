@@ -28,7 +28,8 @@ struct Plain {
   std::vector<std::string> bounded, by_shape_alone;  ///< Ops whose memory is not exact: as DryRun's.
 };
 /// Plain training, dry: what a planner may change of it, and what it needs as it is. On a card the problem counts what
-/// its allocator reserves and the context.
+/// its allocator reserves and the context. Planners may use every technique that is not lossy, on the CPU none that
+/// needs the host's memory, and what job.memory.allow names.
 Plain plain_run(const job::Job& job, const device::DeviceSpec& device, Bytes budget);
 /// Its problem alone.
 plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device, Bytes budget);

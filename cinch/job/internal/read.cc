@@ -12,6 +12,7 @@
 #include "cinch/job/internal/read_model.h"
 #include "cinch/job/internal/relations.h"
 #include "cinch/job/internal/section.h"
+#include "cinch/plan/plan.h"
 
 namespace cinch::job::internal {
 namespace {
@@ -116,15 +117,22 @@ Bytes read_budget(const Section& memory) {
   return budget;
 }
 
+std::set<std::string> read_allowed(const Section& memory) {
+  std::vector<std::string> known;
+  for (const plan::TechniqueInfo& technique : plan::techniques()) known.emplace_back(technique.key);
+  std::set<std::string> allowed;
+  for (const std::string& key : memory.texts("allow")) {
+    if (std::ranges::find(known, key) == known.end())
+      memory.fail("allow", fmt::format("names \"{}\", which is no technique", key), suggestion(key, known));
+    allowed.insert(key);
+  }
+  return allowed;
+}
+
 MemoryConfig read_memory(const Section& section) {
   MemoryConfig memory;
   if (section.has("budget")) memory.budget = read_budget(section);
-  if (section.has("allow") && !section.texts("allow").empty()) {
-    section.fail("allow",
-                 fmt::format("names \"{}\"; the planner chooses no lossy technique in this version",
-                             section.texts("allow").front()),
-                 "Leave the list empty.");
-  }
+  if (section.has("allow")) memory.allow = read_allowed(section);
   memory.divide_batch_norm = section.boolean("divide_batch_norm", memory.divide_batch_norm);
   memory.arena = section.boolean("arena", memory.arena);
   return memory;

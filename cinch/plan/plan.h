@@ -16,8 +16,13 @@ enum class Equivalence : std::uint8_t { kBitwise, kReassociated, kLossy };
 std::string_view name_of(Equivalence equivalence);  ///< "bitwise"
 
 /// What is done with what a module's forward saves for backward.
-enum class ActivationPolicy : std::uint8_t { kKeep, kCheckpoint, kSelective, kOffload };
-std::string_view name_of(ActivationPolicy policy);  ///< "keep", "checkpoint", "selective", "offload", as in plan files
+enum class ActivationPolicy : std::uint8_t { kKeep, kCheckpoint, kSelective, kOffload, kCheckpointOffload };
+/// "keep", "checkpoint", "selective", "offload", "checkpoint_offload", as in plan files.
+std::string_view name_of(ActivationPolicy policy);
+
+/// Mixed precision for a job that trains in float32.
+enum class Autocast : std::uint8_t { kNone, kBf16, kFp16 };
+std::string_view name_of(Autocast autocast);  ///< "none", "bf16", "fp16"
 
 /// How the optimizer's moments are kept.
 enum class OptimizerState : std::uint8_t { kFp32, k8Bit };
@@ -39,6 +44,7 @@ struct Plan {
   std::map<std::string, ActivationPolicy> activations = {};  ///< By module path; unnamed modules keep.
   std::int64_t loss_chunk_size = 0;                          ///< Tokens whose logits live at a time. 0: all of them.
   OptimizerPlan optimizer = {};
+  Autocast autocast = Autocast::kNone;
   std::string alloc_conf = {};  ///< PYTORCH_CUDA_ALLOC_CONF of the process: "expandable_segments:True". Empty: unset.
   friend bool operator==(const Plan&, const Plan&) = default;
 };
@@ -63,6 +69,7 @@ struct JobFacts {
   bool divides_loss = true;  ///< The model can compute its loss in chunks.
   bool adamw = true;         ///< The optimizer is AdamW.
   bool clips = false;        ///< Gradients are clipped by their global norm.
+  bool fp32 = true;          ///< Its own precision is float32.
   bool scales_loss = false;  ///< fp16: whether a step is taken is known once all gradients are there.
   bool on_card = true;       ///< The step runs on a CUDA card.
   friend bool operator==(const JobFacts&, const JobFacts&) = default;

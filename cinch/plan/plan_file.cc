@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include "cinch/allocator/settings.h"
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
 #include "cinch/plan/plan.h"
@@ -13,10 +14,12 @@ namespace {
 constexpr std::int64_t kVersion = 1;
 constexpr std::uint64_t kLargestFile = 1u << 24;
 
-const std::vector<std::string> kKeys{"version", "micro_batch_size", "loss_chunk_size", "activations", "optimizer"};
+const std::vector<std::string> kKeys{"version",    "micro_batch_size", "loss_chunk_size", "autocast",
+                                     "alloc_conf", "activations",      "optimizer"};
 const std::vector<std::string> kOptimizerKeys{"state", "place", "in_backward"};
 // In the order of their enumerations.
-const std::vector<std::string> kPolicies{"keep", "checkpoint", "selective", "offload"};
+const std::vector<std::string> kPolicies{"keep", "checkpoint", "selective", "offload", "checkpoint_offload"};
+const std::vector<std::string> kAutocasts{"none", "bf16", "fp16"};
 const std::vector<std::string> kStates{"fp32", "8bit"};
 const std::vector<std::string> kPlaces{"device", "host", "disk"};
 
@@ -47,6 +50,8 @@ class Reader {
     Plan plan;
     plan.micro_batch_size = size("micro_batch_size", "0 means the whole batch.");
     plan.loss_chunk_size = size("loss_chunk_size", "0 means all tokens at once.");
+    if (const auto* node = root_.get("autocast")) plan.autocast = choice<Autocast>(*node, "autocast", kAutocasts);
+    read_alloc_conf(plan);
     read_activations(plan);
     read_optimizer(plan);
     if (const auto faults = conflicts(plan); !faults.empty()) fail(nullptr, "", faults.front());
@@ -117,6 +122,20 @@ class Reader {
     return static_cast<E>(found - names.begin());
   }
 
+  void read_alloc_conf(Plan& plan) const {
+    const toml::node* node = root_.get("alloc_conf");
+    if (node == nullptr) return;
+    const auto* text = node->as_string();
+    if (text == nullptr)
+      fail(node, "alloc_conf", "alloc_conf wants a text", "For example \"expandable_segments:True\".");
+    plan.alloc_conf = text->get();
+    try {
+      static_cast<void>(allocator::Settings::parse(plan.alloc_conf));
+    } catch (const UsageError& error) {
+      fail(node, "alloc_conf", error.what(), error.hint());
+    }
+  }
+
   void read_activations(Plan& plan) const {
     const toml::table* table = section("activations");
     if (table == nullptr) return;
@@ -148,6 +167,8 @@ class Reader {
 std::string to_toml(const Plan& plan) {
   std::string text = fmt::format("version = {}\nmicro_batch_size = {}\n", kVersion, plan.micro_batch_size);
   if (plan.loss_chunk_size != 0) text += fmt::format("loss_chunk_size = {}\n", plan.loss_chunk_size);
+  if (plan.autocast != Autocast::kNone) text += fmt::format("autocast = \"{}\"\n", name_of(plan.autocast));
+  if (!plan.alloc_conf.empty()) text += fmt::format("alloc_conf = {}\n", quoted(plan.alloc_conf));
   if (plan.optimizer != OptimizerPlan{}) {
     text += fmt::format("\n[optimizer]\nstate = \"{}\"\nplace = \"{}\"\nin_backward = {}\n",
                         name_of(plan.optimizer.state), name_of(plan.optimizer.place), plan.optimizer.in_backward);

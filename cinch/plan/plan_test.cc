@@ -43,12 +43,14 @@ TEST(Plan, WhatIsPrintedReadsBackTheSame) {
     for (unsigned n = random() % 5; n > 0; --n) {
       std::string path;
       for (int letter = 0; letter < 5; ++letter) path += "ab.0 \"\\\t'#="[random() % 11];
-      plan.activations[path] = static_cast<ActivationPolicy>(random() % 4);
+      plan.activations[path] = static_cast<ActivationPolicy>(random() % 5);
     }
     if (random() % 2 == 0) plan.loss_chunk_size = static_cast<std::int64_t>(random() % 5000);
     plan.optimizer = {.state = static_cast<OptimizerState>(random() % 2),
                       .place = static_cast<StatePlace>(random() % 3),
                       .in_backward = random() % 2 == 0};
+    plan.autocast = static_cast<Autocast>(random() % 3);
+    if (random() % 2 == 0) plan.alloc_conf = "max_split_size_mb: " + std::to_string(21 + random() % 100);
     if (!conflicts(plan).empty()) continue;
     EXPECT_EQ(parse_plan(to_toml(plan), "printed"), plan) << to_toml(plan);
   }
@@ -80,6 +82,14 @@ TEST(Plan, RefusalsNameLineKeyAndTheNearestName) {
   EXPECT_THAT(state.hint(), HasSubstr("disk"));
   EXPECT_THAT(error_of("version = 1\n[optimizer]\nin_backwards = true\n").hint(), HasSubstr("in_backward"));
   EXPECT_THAT(error_of("version = 1\n[optimizer]\nin_backward = 1\n").what(), HasSubstr("true or false"));
+  const ConfigError autocast = error_of("version = 1\nautocast = 'bf61'\n");
+  EXPECT_EQ(autocast.line(), 2);
+  EXPECT_THAT(autocast.hint(), HasSubstr("bf16"));
+  const ConfigError settings = error_of("version = 1\n\nalloc_conf = 'expandable_segment:True'\n");
+  EXPECT_EQ(settings.line(), 3);
+  EXPECT_EQ(settings.key(), "alloc_conf");
+  EXPECT_THAT(settings.hint(), HasSubstr("expandable_segments"));
+  EXPECT_THAT(error_of("version = 1\nalloc_conf = 1\n").what(), HasSubstr("wants a text"));
   EXPECT_THAT(error_of("version = 2\n").what(), HasSubstr("version 1"));
   EXPECT_THAT(error_of("micro_batch_size = 1\n").what(), HasSubstr("version is missing"));
 }
@@ -98,6 +108,11 @@ TEST(Plan, Describes) {
                4),
       "selective checkpoint 1 of 4 modules, offload 1 of 4 modules, loss in chunks of 512, optimizer in backward, "
       "optimizer state to host");
+  EXPECT_EQ(describe({.activations = {{"a", ActivationPolicy::kCheckpointOffload}},
+                      .autocast = Autocast::kBf16,
+                      .alloc_conf = "expandable_segments:True"},
+                     4),
+            "offloaded checkpoint 1 of 4 modules, bf16 autocast, allocator set to expandable_segments:True");
 }
 
 TEST(Plan, EquivalenceIsThatOfTheWeakestTechnique) {
@@ -118,6 +133,10 @@ Plan with(std::string_view key) {
   if (key == "state_on_disk") return {.optimizer = {.place = StatePlace::kDisk}};
   if (key == "checkpoint") return {.activations = {{"a", ActivationPolicy::kCheckpoint}}};
   if (key == "selective") return {.activations = {{"a", ActivationPolicy::kSelective}}};
+  if (key == "checkpoint_offload") return {.activations = {{"a", ActivationPolicy::kCheckpointOffload}}};
+  if (key == "bf16") return {.autocast = Autocast::kBf16};
+  if (key == "fp16") return {.autocast = Autocast::kFp16};
+  if (key == "alloc_conf") return {.alloc_conf = "expandable_segments:True"};
   if (key == "offload") return {.activations = {{"a", ActivationPolicy::kOffload}}};
   throw std::logic_error("a technique without a case");
 }
@@ -131,11 +150,23 @@ TEST(Plan, TheGuideHasARowForEachTechnique) {
   }
 }
 
+TEST(Plan, SaysWhatAJobExcludes) {
+  const auto faults = [](std::string_view key, const JobFacts& facts) { return conflicts(with(key), facts); };
+  for (const TechniqueInfo& technique : techniques()) EXPECT_THAT(faults(technique.key, {}), testing::IsEmpty());
+  EXPECT_THAT(faults("bf16", {.fp32 = false}), testing::ElementsAre(HasSubstr("autocast = \"bf16\"")));
+  EXPECT_THAT(faults("fp16", {.fp32 = false}), testing::ElementsAre(HasSubstr("train.precision is fp32")));
+  EXPECT_THAT(faults("alloc_conf", {.on_card = false}), testing::ElementsAre(HasSubstr("trains on the CPU")));
+  EXPECT_THAT(conflicts({.alloc_conf = "expandable_segments"}), testing::ElementsAre(HasSubstr("KEY:VALUE")));
+  EXPECT_THAT(conflicts({.optimizer = {.in_backward = true}, .autocast = Autocast::kFp16}),
+              testing::ElementsAre(HasSubstr("use bf16")));
+  EXPECT_THAT(conflicts({.optimizer = {.in_backward = true}, .autocast = Autocast::kBf16}), testing::IsEmpty());
+}
+
 TEST(Plan, SaysWhichTechniquesNeedTheHost) {
   std::vector<std::string_view> on_host;
   for (const TechniqueInfo& technique : techniques())
     if (technique.needs_host) on_host.push_back(technique.key);
-  EXPECT_THAT(on_host, testing::ElementsAre("offload", "state_on_host"));
+  EXPECT_THAT(on_host, testing::ElementsAre("offload", "checkpoint_offload", "state_on_host"));
 }
 
 TEST(Plan, EachTechniqueIsSeenAloneAndCanBeDropped) {

@@ -39,8 +39,10 @@ CallPolicies::CallPolicies(const torch::nn::Module& root,
   };
   add(root, "");
   for (const auto& item : root.named_modules("", /*include_self=*/false)) add(*item.value(), item.key());
-  if (std::any_of(activations.begin(), activations.end(),
-                  [](const auto& entry) { return entry.second == plan::ActivationPolicy::kOffload; }))
+  if (std::any_of(activations.begin(), activations.end(), [](const auto& entry) {
+        return entry.second == plan::ActivationPolicy::kOffload ||
+               entry.second == plan::ActivationPolicy::kCheckpointOffload;
+      }))
     offload_ = std::make_unique<Offload>(OffloadOptions{.keep = never_moved(root)});
   for (const auto& [path, policy] : activations) {
     if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;
@@ -102,7 +104,9 @@ CallScope::CallScope(const torch::nn::Module& module)
       path_(entry_ == nullptr ? type_name(module) : entry_->path),
       recorded_(path_),
       traced_(path_) {
-  if (has(plan::ActivationPolicy::kOffload)) offload_.emplace(*internal::call_context().policies->offload());
+  // Of a module that checkpoints too, that is what the checkpoint keeps: its inputs.
+  if (has(plan::ActivationPolicy::kOffload) || has(plan::ActivationPolicy::kCheckpointOffload))
+    offload_.emplace(*internal::call_context().policies->offload());
   ++internal::call_context().depth;
 }
 
@@ -113,7 +117,8 @@ bool CallScope::has(plan::ActivationPolicy policy) const {
 }
 
 bool CallScope::checkpoints() const {
-  return has(plan::ActivationPolicy::kCheckpoint) || has(plan::ActivationPolicy::kSelective);
+  return has(plan::ActivationPolicy::kCheckpoint) || has(plan::ActivationPolicy::kSelective) ||
+         has(plan::ActivationPolicy::kCheckpointOffload);
 }
 
 CheckpointPolicy CallScope::checkpoint_policy() const {

@@ -91,13 +91,20 @@ void Session::compose() {
     in_backward_ = stepping.get();
     optimizer_ = std::move(stepping);
   }
-  if (train_.precision == job::Precision::kFp16) grad_scaler_.emplace();
+  if (precision() == job::Precision::kFp16) grad_scaler_.emplace();
+}
+
+job::Precision Session::precision() const {
+  if (plan_.autocast == plan::Autocast::kBf16) return job::Precision::kBf16;
+  if (plan_.autocast == plan::Autocast::kFp16) return job::Precision::kFp16;
+  return train_.precision;
 }
 
 plan::JobFacts Session::facts() const {
   return {.divides_loss = model_->divides_loss(),
           .adamw = train_.optimizer.kind == job::OptimizerKind::kAdamW,
           .clips = train_.max_grad_norm.has_value(),
+          .fp32 = train_.precision == job::Precision::kFp32,
           .scales_loss = train_.precision == job::Precision::kFp16,
           .on_card = device_ == at::kCUDA};
 }
@@ -146,8 +153,8 @@ std::optional<optim::StepResult> Session::optimizer_step() {
 
 at::Tensor Session::loss_sum(const data::Batch& part) {
   std::optional<techniques::Autocast> autocast;
-  if (train_.precision == job::Precision::kBf16) autocast.emplace(device_, at::kBFloat16);
-  if (train_.precision == job::Precision::kFp16) autocast.emplace(device_, at::kHalf);
+  if (precision() == job::Precision::kBf16) autocast.emplace(device_, at::kBFloat16);
+  if (precision() == job::Precision::kFp16) autocast.emplace(device_, at::kHalf);
   return model_->loss_sum(part);
 }
 

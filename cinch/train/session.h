@@ -42,7 +42,9 @@ class Session {
 
   models::Model& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
-  optim::GradScaler* grad_scaler() { return grad_scaler_ ? &*grad_scaler_ : nullptr; }  ///< Of fp16 alone.
+  optim::GradScaler* grad_scaler() {
+    return grad_scaler_ ? &*grad_scaler_ : nullptr;
+  }  ///< Of fp16 alone, job's or plan's.
   const techniques::CallPolicies& policies() const { return *policies_; }
   plan::JobFacts facts() const;  ///< What of this training decides which techniques it allows.
   std::int64_t steps_done() const { return steps_done_; }
@@ -50,6 +52,7 @@ class Session {
 
  private:
   void compose();
+  job::Precision precision() const;  ///< The job's, or the plan's autocast.
   std::int64_t micro_batch_size(std::int64_t batch_size) const;
   StepReport try_step(const data::Batch& batch, std::uint32_t step);
   std::optional<optim::StepResult> optimizer_step();  ///< Nothing: left out.

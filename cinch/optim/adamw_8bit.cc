@@ -59,7 +59,7 @@ class AdamW8bit final : public internal::Rule {
                     scales_key("exp_avg_absmax", options_.block_size),
                     codes_key("exp_avg_sq_codes", DynamicMap::of_second_moment()),
                     scales_key("exp_avg_sq_absmax", options_.block_size),
-                    {"step", &internal::zero_scalar}}),
+                    {"step", &internal::zero_on_host}}),
         in_fp32_({{"exp_avg", &internal::zeros_like_parameter},
                   {"exp_avg_sq", &internal::zeros_like_parameter},
                   {"step", &internal::zero_scalar}}) {
@@ -72,7 +72,7 @@ class AdamW8bit final : public internal::Rule {
     }
   }
 
-  void check(const NamedParameter& parameter) const override { internal::check_on_cpu(parameter, "AdamW in 8 bits"); }
+  void check(const NamedParameter& parameter) const override { internal::check_dense(parameter, "AdamW in 8 bits"); }
   int kind_of(const NamedParameter& parameter) const override {
     const auto& tensor = parameter.tensor;
     const bool in_8_bits = tensor.numel() >= options_.least_elements && tensor.is_contiguous() &&
@@ -113,7 +113,7 @@ std::optional<std::string> owner(const std::string& key, std::string_view suffix
 
 void quantize(const at::Tensor& moment, const DynamicMap& map, std::int64_t block_size, bool never_to_zero,
               at::Tensor& codes, at::Tensor& scales) {
-  const auto values = moment.contiguous();
+  const auto values = moment.to(at::kCPU).contiguous();
   codes = at::empty(values.sizes(), at::kByte);
   scales = at::empty({blocks_of(values.numel(), block_size)}, at::kFloat);
   const auto* value = values.const_data_ptr<float>();
@@ -143,7 +143,7 @@ std::int64_t block_size_of(const std::string& key, const at::Tensor& codes, cons
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scales, const DynamicMap& map,
                       std::int64_t block_size) {
   auto result = at::empty(codes.sizes(), at::kFloat);
-  const auto numbers = codes.contiguous(), factors = scales.contiguous();
+  const auto numbers = codes.to(at::kCPU).contiguous(), factors = scales.to(at::kCPU).contiguous();
   const auto* code = numbers.const_data_ptr<std::uint8_t>();
   for (std::int64_t i = 0; i < codes.numel(); ++i) {
     result.mutable_data_ptr<float>()[i] = map.values()[code[i]] * factors.const_data_ptr<float>()[i / block_size];

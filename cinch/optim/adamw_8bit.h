@@ -9,7 +9,7 @@
 // largest magnitude. Steps compute in float32; a second moment that is not zero is never rounded to zero. Lossy:
 // results are near AdamW's, not the same.
 //
-// On the CPU; not on CUDA yet (UnsupportedError).
+// On the CPU and on CUDA: the same to the bit. There the count of steps stays on the host.
 
 #include <cstdint>
 #include <map>
@@ -38,8 +38,8 @@ std::unique_ptr<Optimizer> adamw_8bit(std::vector<ParameterGroup> groups, AdamW8
 std::set<std::string> embeddings(const torch::nn::Module& module);
 
 /// State of adamw() as adamw_8bit() with these options keeps it, and back: what to do where a run changes between the
-/// two, or between block sizes (back, and forth again). Other tensors are passed on. Throws DataError naming the key if
-/// codes and scales do not belong together.
+/// two, or between block sizes (back, and forth again). What is converted is on the CPU then; other tensors are passed
+/// on. Throws DataError naming the key if codes and scales do not belong together.
 std::map<std::string, at::Tensor> to_8bit(const std::map<std::string, at::Tensor>& state,
                                           const AdamW8bitOptions& options = {});
 std::map<std::string, at::Tensor> from_8bit(const std::map<std::string, at::Tensor>& state);

@@ -1,7 +1,6 @@
 #include "cinch/optim/offload.h"
 
 #include <algorithm>
-#include <future>
 #include <optional>
 #include <utility>
 
@@ -10,7 +9,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "cinch/core/error.h"
+#include "cinch/optim/internal/gpu.h"
 #include "cinch/optim/internal/rule_optimizer.h"
+#include "cinch/optim/internal/state_carrier.h"
 #include "cinch/optim/internal/state_store.h"
 #include "cinch/record/recorder.h"
 
@@ -22,14 +23,21 @@ constexpr std::size_t kAlignment = 64;
 
 /// Where one tensor of state lies.
 struct Placed {
-  std::size_t offset = 0;  ///< In its parameter's part.
+  std::size_t bytes = 0, offset = 0;  ///< From the beginning of its parameter's part.
   std::vector<std::int64_t> sizes, strides;
   at::ScalarType dtype = at::kFloat;
+  bool stays = false;  ///< It is used where the store is: a number on the host, whatever device the parameter is on.
 };
 /// One parameter's part of the store.
 struct Part {
   std::size_t offset = 0, bytes = 0;
+  std::size_t moved = 0;  ///< So many of its bytes go through the buffers, from the first on.
   std::vector<Placed> tensors;
+};
+/// Its memory is pinned where copies of a device go there.
+struct Store : StateStore {
+  using StateStore::StateStore;
+  std::optional<internal::Pinned> pinned = {};
 };
 
 /// Then there are no bytes to move, and no room is taken for them.
@@ -38,9 +46,18 @@ bool in_dry_run() { return c10::impl::tls_is_dispatch_key_included(c10::Dispatch
 class Offloaded final : public internal::RuleOptimizer {
  public:
   Offloaded(std::vector<ParameterGroup> groups, std::unique_ptr<internal::Rule> rule, OffloadOptions options)
-      : RuleOptimizer(std::move(groups), std::move(rule)), options_(std::move(options)), parts_(state_.size()) {
-    internal::for_each_parameter(groups_, [](const ParameterGroup&, const NamedParameter& parameter, std::size_t) {
-      internal::check_on_cpu(parameter, "offloaded state");
+      : RuleOptimizer(std::move(groups), std::move(rule)),
+        options_(std::move(options)),
+        device_(groups_.front().parameters.front().tensor.device()),
+        parts_(state_.size()) {
+    const auto& first = groups_.front().parameters.front();
+    internal::for_each_parameter(groups_, [&](const ParameterGroup&, const NamedParameter& parameter, std::size_t) {
+      internal::check_dense(parameter, "offloaded state");
+      if (parameter.tensor.device() == device_) return;
+      throw UnsupportedError("The parameter \"" + parameter.name + "\" is on " + parameter.tensor.device().str() +
+                                 ", \"" + first.name + "\" on " + device_.str() +
+                                 ": offloaded state is of one device's.",
+                             "Make an optimizer for each device.");
     });
   }
 
@@ -63,11 +80,12 @@ class Offloaded final : public internal::RuleOptimizer {
   void step_parameter(const ParameterGroup& group, const NamedParameter& parameter, std::size_t index) override {
     const at::NoGradGuard no_grad;
     check_whole();
-    if (parts_[index].tensors.empty()) place(all_jobs());  // One room for all: nobody says which will have gradients.
+    if (!is_placed(index)) place(all_jobs());  // One room for all: nobody says which will have gradients.
     run({{&group, &parameter, index}});
   }
 
   void load_state(const std::map<std::string, at::Tensor>& state) override {
+    settle();
     const auto states = state_;
     const auto parts = parts_;
     const auto stores = stores_;
@@ -110,22 +128,25 @@ class Offloaded final : public internal::RuleOptimizer {
                 "Load weights and state of the last checkpoint: cinch train --resume, or load_state().");
   }
 
+  /// A dry run's places are no places.
+  bool is_placed(std::size_t index) const {
+    return !parts_[index].tensors.empty() && (in_dry_run() || stores_.at(index) != nullptr);
+  }
+
   /// Gives those that have none their parts of a store, at their first values. All or nothing.
   void place(const std::vector<Job>& jobs) {
     std::vector<Part> parts;
     std::vector<std::size_t> fresh;
     std::size_t bytes = 0;
     for (const auto& job : jobs) {
-      if (!parts_[job.index].tensors.empty()) continue;
+      if (is_placed(job.index)) continue;
       fresh.push_back(job.index);
       parts.push_back(part_for(*job.parameter, bytes));
       bytes += parts.back().bytes;
     }
     if (fresh.empty()) return;
     const bool real = !in_dry_run();
-    auto store = real ? std::make_shared<StateStore>(
-                            bytes, options_.place == OffloadPlace::kDisk ? options_.folder : std::filesystem::path())
-                      : nullptr;
+    const auto store = real ? make_store(bytes) : nullptr;
     for (std::size_t i = 0, next = 0; i < jobs.size() && next < fresh.size(); ++i) {
       if (jobs[i].index != fresh[next]) continue;
       fill(*jobs[i].parameter, parts[next], store);
@@ -138,30 +159,48 @@ class Offloaded final : public internal::RuleOptimizer {
     }
   }
 
+  std::shared_ptr<Store> make_store(std::size_t bytes) const {
+    if (on_disk()) return std::make_shared<Store>(bytes, options_.folder);
+    auto store = std::make_shared<Store>(bytes, std::filesystem::path());
+    if (!device_.is_cpu()) store->pinned.emplace(store->data(), bytes, device_);
+    return store;
+  }
+
   Part part_for(const NamedParameter& parameter, std::size_t offset) const {
     Part part;
     part.offset = offset;
     for (const auto& key : rule().keys(rule().kind_of(parameter))) {
       const auto layout = key.make(parameter.tensor);
-      part.tensors.push_back({part.bytes, layout.sizes().vec(), layout.strides().vec(), layout.scalar_type()});
-      part.bytes += (layout.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
+      part.tensors.push_back({layout.nbytes(), 0, layout.sizes().vec(), layout.strides().vec(), layout.scalar_type(),
+                              /*stays=*/layout.device() != parameter.tensor.device()});
     }
+    const auto place_those = [&part](bool that_stay) {
+      for (auto& tensor : part.tensors) {
+        if (tensor.stays != that_stay) continue;
+        tensor.offset = part.bytes;
+        part.bytes += (tensor.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      }
+    };
+    place_those(false);
+    part.moved = part.bytes;
+    place_those(true);
     part.bytes = std::max(part.bytes, kAlignment);
     return part;
   }
 
-  void fill(const NamedParameter& parameter, const Part& part, const std::shared_ptr<StateStore>& store) const {
+  void fill(const NamedParameter& parameter, const Part& part, const std::shared_ptr<Store>& store) const {
     const auto& keys = rule().keys(rule().kind_of(parameter));
     for (std::size_t k = 0; k < keys.size(); ++k) {
       const auto first = keys[k].make(parameter.tensor);
       if (!store) continue;
-      store->write(part.offset + part.tensors[k].offset, static_cast<const char*>(first.const_data_ptr()),
-                   first.nbytes());
+      const auto on_host = first.cpu();
+      store->write(part.offset + part.tensors[k].offset, static_cast<const char*>(on_host.const_data_ptr()),
+                   on_host.nbytes());
     }
   }
 
   /// Of the store itself, for state() and load_state().
-  static ParameterState views(const Part& part, const std::shared_ptr<StateStore>& store) {
+  static ParameterState views(const Part& part, const std::shared_ptr<Store>& store) {
     ParameterState state;
     for (const auto& placed : part.tensors) {
       state.push_back(at::from_blob(
@@ -171,10 +210,17 @@ class Offloaded final : public internal::RuleOptimizer {
     return state;
   }
 
-  /// A buffer's bytes as the tensors of a part.
-  static ParameterState views(const Part& part, const at::Tensor& buffer) {
+  /// The state of one parameter, over a buffer's bytes.
+  ParameterState state_in(const Job& job, const at::Tensor& buffer) const {
+    const auto& part = parts_[job.index];
     ParameterState state;
-    for (const auto& placed : part.tensors) {
+    for (std::size_t k = 0; k < part.tensors.size(); ++k) {
+      const auto& placed = part.tensors[k];
+      if (placed.stays) {
+        const auto& keys = rule().keys(rule().kind_of(*job.parameter));
+        state.push_back(state_[job.index].empty() ? keys[k].make(job.parameter->tensor) : state_[job.index][k]);
+        continue;
+      }
       const auto size = static_cast<std::int64_t>(c10::elementSize(placed.dtype));
       std::int64_t elements = 1;
       for (std::size_t d = 0; d < placed.sizes.size(); ++d) {
@@ -187,48 +233,79 @@ class Offloaded final : public internal::RuleOptimizer {
     return state;
   }
 
-  void read(std::size_t index, const at::Tensor& buffer) const {
-    if (stores_.at(index) == nullptr) return;
-    stores_.at(index)->read(parts_[index].offset, static_cast<char*>(buffer.mutable_data_ptr()), parts_[index].bytes);
-  }
-  void write(std::size_t index, const at::Tensor& buffer) const {
-    if (stores_.at(index) == nullptr) return;
-    stores_.at(index)->write(parts_[index].offset, static_cast<const char*>(buffer.const_data_ptr()),
-                             parts_[index].bytes);
+  internal::InStore in_store(const Job& job) const {
+    return {stores_.at(job.index).get(), parts_[job.index].offset, parts_[job.index].moved};
   }
 
   /// Two buffers: in one a parameter is stepped; meanwhile the other one's content is written back, then the next read.
   void run(const std::vector<Job>& jobs) {
     std::size_t largest = 0;
-    for (const auto& job : jobs) largest = std::max(largest, parts_[job.index].bytes);
+    for (const auto& job : jobs) largest = std::max(largest, parts_[job.index].moved);
     const auto options = jobs.front().parameter->tensor.options().dtype(at::kByte).requires_grad(false);
     std::vector<at::Tensor> buffers;
     for (std::size_t i = 0; i < std::min<std::size_t>(jobs.size(), 2); ++i) {
       buffers.push_back(at::empty({static_cast<std::int64_t>(largest)}, options));
       record::label(buffers.back(), trace::Category::kOptimizerState, "offloaded state, brought in");
     }
+    const Moves moves(in_dry_run() ? nullptr : &carrier());
     // Until the first weight changes, a failure leaves all as it was.
-    read(jobs.front().index, buffers.front());
+    moves.begin(buffers.front(), {}, in_store(jobs.front()));
+    moves.wait();
     broken_ = true;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      const auto& here = buffers[i % 2];
-      const auto& there = buffers[jobs.size() > 1 ? (i + 1) % 2 : 0];
-      auto moved = std::async(std::launch::async, [&, i] {
-        if (i > 0) write(jobs[i - 1].index, there);
-        if (i + 1 < jobs.size()) read(jobs[i + 1].index, there);
-      });
-      auto tensors = gather_one(*jobs[i].parameter, views(parts_[jobs[i].index], here));
+      if (jobs.size() > 1) {
+        moves.begin(buffers[(i + 1) % 2], i > 0 ? std::optional(in_store(jobs[i - 1])) : std::nullopt,
+                    i + 1 < jobs.size() ? std::optional(in_store(jobs[i + 1])) : std::nullopt);
+      }
+      auto tensors = gather_one(*jobs[i].parameter, state_in(jobs[i], buffers[i % 2]));
       rule().prepare(tensors);
       rule().update(*jobs[i].group, tensors);
-      moved.get();
+      moves.wait();
     }
-    write(jobs.back().index, buffers[(jobs.size() - 1) % 2]);
+    moves.begin(buffers[(jobs.size() - 1) % 2], in_store(jobs.back()), {});
+    moves.wait();
     broken_ = false;
   }
 
+  /// A carrier while buffers are in use: they outlive what was begun, also where an exception ends it. None in a dry
+  /// run.
+  class Moves {
+   public:
+    explicit Moves(internal::StateCarrier* carrier) : carrier_(carrier) {}
+    ~Moves() {
+      try {
+        wait();
+      } catch (const std::exception&) {  // Another one is on its way.
+      }
+    }
+    Moves(const Moves&) = delete;
+    Moves& operator=(const Moves&) = delete;
+    void begin(const at::Tensor& buffer, std::optional<internal::InStore> out,
+               std::optional<internal::InStore> in) const {
+      if (carrier_ != nullptr) carrier_->begin(buffer, out, in);
+    }
+    void wait() const {
+      if (carrier_ != nullptr) carrier_->wait();
+    }
+
+   private:
+    internal::StateCarrier* carrier_;
+  };
+
+  bool on_disk() const { return options_.place == OffloadPlace::kDisk; }
+  internal::StateCarrier& carrier() {
+    if (!carrier_) carrier_ = internal::make_carrier(device_, /*pinned=*/!on_disk());
+    return *carrier_;
+  }
+  void settle() const override {
+    if (carrier_) carrier_->settle();
+  }
+
   const OffloadOptions options_;
-  std::vector<Part> parts_;                                    ///< By parameter; without tensors: not placed yet.
-  std::map<std::size_t, std::shared_ptr<StateStore>> stores_;  ///< By parameter; no store in a dry run.
+  const at::Device device_;
+  std::vector<Part> parts_;                               ///< By parameter; without tensors: not placed yet.
+  std::map<std::size_t, std::shared_ptr<Store>> stores_;  ///< By parameter; no store in a dry run.
+  std::unique_ptr<internal::StateCarrier> carrier_;       ///< Since the first real step. Goes before the stores.
   bool broken_ = false;
 };
 }  // namespace

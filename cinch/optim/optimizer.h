@@ -84,7 +84,7 @@ struct LionOptions {
   double beta1 = 0.9, beta2 = 0.99;
 };
 /// 2302.06675: steps by the sign of a momentum, with decoupled weight decay; one state of the parameter's size. Rates
-/// are 3 to 10 times smaller than AdamW's. CPU parameters alone (UnsupportedError).
+/// are 3 to 10 times smaller than AdamW's. On the CPU and on CUDA: the same to the bit.
 std::unique_ptr<Optimizer> lion(std::vector<ParameterGroup> groups, LionOptions options = {});
 
 struct AdafactorOptions {
@@ -95,7 +95,8 @@ struct AdafactorOptions {
   bool relative_step = false;                   ///< The rate is min(0.01, 1/sqrt(t)), not the group's.
 };
 /// 1804.04235, without first moment, as transformers' Adafactor. Of squared gradients it keeps sums of rows and
-/// columns: of [.., R, C] numbers [.., R] and [.., C], float32; vectors keep all. Parameters have to be contiguous and
-/// on the CPU (UnsupportedError).
+/// columns: of [.., R, C] numbers [.., R] and [.., C], float32; vectors keep all. Parameters have to be contiguous
+/// (UnsupportedError). On CUDA it is made of LibTorch's ops, with one temporary of the largest parameter's float32
+/// size: reassociated, each step within some units in the last place of the CPU's.
 std::unique_ptr<Optimizer> adafactor(std::vector<ParameterGroup> groups, AdafactorOptions options = {});
 }  // namespace cinch::optim

@@ -95,7 +95,7 @@ class Lion final : public UniformRule {
     internal::check_beta(options_.beta1, "beta1");
     internal::check_beta(options_.beta2, "beta2");
   }
-  void check(const NamedParameter& parameter) const override { internal::check_on_cpu(parameter, "Lion"); }
+  void check(const NamedParameter& parameter) const override { internal::check_dense(parameter, "Lion"); }
   void update(const ParameterGroup& group, Tensors& tensors) const override {
     internal::lion(tensors.parameters, tensors.gradients, tensors.state[0],
                    {group.learning_rate, options_.beta1, options_.beta2, group.weight_decay});
@@ -123,7 +123,7 @@ class Adafactor final : public Rule {
     }
   }
   void check(const NamedParameter& parameter) const override {
-    internal::check_on_cpu(parameter, "Adafactor");
+    internal::check_dense(parameter, "Adafactor");
     if (parameter.tensor.is_contiguous()) return;
     throw UnsupportedError("The parameter \"" + parameter.name + "\" is not contiguous, which Adafactor needs.");
   }
@@ -132,7 +132,7 @@ class Adafactor final : public Rule {
   }
   const std::vector<StateKey>& keys(int kind) const override {
     static const std::vector<StateKey> whole{{"exp_avg_sq", [](const at::Tensor& p) { return zeros_of(p, p.sizes()); }},
-                                             {"step", &internal::zero_scalar}};
+                                             {"step", &internal::zero_on_host}};
     static const std::vector<StateKey> factored{
         {"exp_avg_sq_row",
          [](const at::Tensor& p) { return zeros_of(p, p.sizes().slice(0, static_cast<std::size_t>(p.dim() - 1))); }},
@@ -142,14 +142,16 @@ class Adafactor final : public Rule {
            sizes.erase(sizes.end() - 2);
            return zeros_of(p, sizes);
          }},
-        {"step", &internal::zero_scalar}};
+        {"step", &internal::zero_on_host}};
     return kind == kFactored ? factored : whole;
   }
   void prepare(Tensors& tensors) const override {
     for (const auto& step : tensors.state.back()) tensors.advanced_steps.push_back(step + 1);
     std::int64_t elements = 0;
-    if (tensors.kind == kFactored) {
-      for (const auto& parameter : tensors.parameters) {
+    for (const auto& parameter : tensors.parameters) {
+      if (!parameter.is_cpu()) {
+        elements = std::max(elements, internal::adafactor_scratch(parameter));
+      } else if (tensors.kind == kFactored) {
         elements = std::max(elements, internal::matrix_shape(parameter.sizes()).scratch());
       }
     }
@@ -157,8 +159,8 @@ class Adafactor final : public Rule {
   }
   void update(const ParameterGroup& group, Tensors& tensors) const override {
     const auto columns = tensors.kind == kFactored ? tensors.state[1] : std::vector<at::Tensor>();
-    internal::adafactor(
-        tensors.parameters, tensors.gradients, tensors.state[0], columns, tensors.advanced_steps, tensors.scratch,
+    const auto run = tensors.parameters.front().is_cpu() ? &internal::adafactor : &internal::adafactor_of_ops;
+    run(tensors.parameters, tensors.gradients, tensors.state[0], columns, tensors.advanced_steps, tensors.scratch,
         {group.learning_rate, group.weight_decay, options_.eps_square, options_.eps_scale, options_.clip_threshold,
          options_.decay_rate, options_.scale_parameter, options_.relative_step});
     for (std::size_t i = 0; i < tensors.advanced_steps.size(); ++i)

@@ -16,18 +16,6 @@ namespace cinch::optim::internal {
 namespace {
 using List = std::vector<at::Tensor>;
 
-/// autograd's check for changes in place must see what a kernel of ours writes.
-void note_written(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-}
-
-void check_pair(const at::Tensor& parameter, const at::Tensor& gradient) {
-  TORCH_CHECK(gradient.scalar_type() == parameter.scalar_type() && gradient.strides() == parameter.strides() &&
-                  gradient.sizes() == parameter.sizes(),
-              "a gradient of ", gradient.scalar_type(), " ", gradient.sizes(), " for a parameter of ",
-              parameter.scalar_type(), " ", parameter.sizes());
-}
-
 /// Both overflow no float: they are counts of steps and moments' rates.
 double correction(double beta, const at::Tensor& step) { return 1 - std::pow(beta, *step.const_data_ptr<float>()); }
 
@@ -58,14 +46,7 @@ void adamw_8bit_cpu(at::TensorList parameters, at::TensorList gradients, at::Ten
   const BlockStep kernel = block_steps().back().step;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     check_pair(parameters[i], gradients[i]);
-    const AdamWStep step{.beta1 = static_cast<float>(beta1),
-                         .beta2 = static_cast<float>(beta2),
-                         .weight1 = static_cast<float>(1 - beta1),
-                         .weight2 = static_cast<float>(1 - beta2),
-                         .step_size = static_cast<float>(learning_rate / correction(beta1, steps[i])),
-                         .inverse_correction2 = static_cast<float>(1 / std::sqrt(correction(beta2, steps[i]))),
-                         .eps = static_cast<float>(eps),
-                         .decay = static_cast<float>(1 - learning_rate * weight_decay)};
+    const AdamWStep step = adamw_step(steps[i], learning_rate, beta1, beta2, weight_decay, eps);
     const std::int64_t count = parameters[i].numel(), blocks = (count + block_size - 1) / block_size;
     auto *first = codes1[i].mutable_data_ptr<std::uint8_t>(), *second = codes2[i].mutable_data_ptr<std::uint8_t>();
     auto *scale1 = scales1[i].mutable_data_ptr<float>(), *scale2 = scales2[i].mutable_data_ptr<float>();
@@ -156,6 +137,7 @@ void adafactor_cpu(at::TensorList parameters, at::TensorList gradients, at::Tens
 void register_ops() {
   static const auto* libraries = [] {
     auto* all = new std::vector<torch::Library>;  // for good, as ops may be called after statics are gone
+    all->reserve(3);
     auto& define = all->emplace_back(torch::Library::FRAGMENT, "cinch", std::nullopt, __FILE__, __LINE__);
     define.def(
         "adamw_8bit_(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] codes1, Tensor(c!)[] scales1, "
@@ -172,6 +154,7 @@ void register_ops() {
     cpu.impl("adamw_8bit_", &adamw_8bit_cpu);
     cpu.impl("lion_", &lion_cpu);
     cpu.impl("adafactor_", &adafactor_cpu);
+    register_cuda_ops(all->emplace_back(torch::Library::IMPL, "cinch", c10::DispatchKey::CUDA, __FILE__, __LINE__));
     return all;
   }();
   (void)libraries;
@@ -183,6 +166,29 @@ auto find_op(const char* name, Kernel* /*kernel*/) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Kernel>();
 }
 }  // namespace
+
+void note_written(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+void check_pair(const at::Tensor& parameter, const at::Tensor& gradient) {
+  TORCH_CHECK(gradient.scalar_type() == parameter.scalar_type() && gradient.strides() == parameter.strides() &&
+                  gradient.sizes() == parameter.sizes(),
+              "a gradient of ", gradient.scalar_type(), " ", gradient.sizes(), " for a parameter of ",
+              parameter.scalar_type(), " ", parameter.sizes());
+}
+
+AdamWStep adamw_step(const at::Tensor& steps, double learning_rate, double beta1, double beta2, double weight_decay,
+                     double eps) {
+  return {.beta1 = static_cast<float>(beta1),
+          .beta2 = static_cast<float>(beta2),
+          .weight1 = static_cast<float>(1 - beta1),
+          .weight2 = static_cast<float>(1 - beta2),
+          .step_size = static_cast<float>(learning_rate / correction(beta1, steps)),
+          .inverse_correction2 = static_cast<float>(1 / std::sqrt(correction(beta2, steps))),
+          .eps = static_cast<float>(eps),
+          .decay = static_cast<float>(1 - learning_rate * weight_decay)};
+}
 
 void adamw_8bit(const List& parameters, const List& gradients, const std::vector<List>& state, const List& steps,
                 const AdamW8bitArguments& arguments) {

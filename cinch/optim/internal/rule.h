@@ -20,6 +20,9 @@ struct StateKey {
 };
 at::Tensor zeros_like_parameter(const at::Tensor& parameter);
 at::Tensor zero_scalar(const at::Tensor& parameter);  ///< float32, on the parameter's device.
+/// float32, on the host wherever the parameter is: for kernels that take numbers made of it, so that no device is
+/// waited for.
+at::Tensor zero_on_host(const at::Tensor& parameter);
 
 /// Parameters of one group, dtype, device and kind that have gradients; `state[k]` are their tensors of the k-th key.
 struct Tensors {
@@ -46,9 +49,9 @@ class Rule {
   virtual std::string load_hint() const { return "Load the state of the same optimizer over the same model."; }
 };
 
-/// Throws UnsupportedError unless `parameter` lies on the CPU and is a strided floating-point tensor: for rules whose
+/// Throws UnsupportedError unless `parameter` is a dense floating-point tensor on the CPU or on CUDA: for rules whose
 /// kernels are cinch's own.
-void check_on_cpu(const NamedParameter& parameter, std::string_view optimizer);
+void check_dense(const NamedParameter& parameter, std::string_view optimizer);
 /// Throws UsageError unless the number is finite and at least 0.
 void check_number(double value, const std::string& what);
 void check_beta(double beta, const std::string& what);  ///< In [0, 1).

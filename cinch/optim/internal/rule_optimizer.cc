@@ -43,12 +43,14 @@ at::Tensor zero_scalar(const at::Tensor& parameter) {
   return at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false));
 }
 
-void check_on_cpu(const NamedParameter& parameter, std::string_view optimizer) {
+at::Tensor zero_on_host(const at::Tensor& /*parameter*/) { return at::zeros({}, at::kFloat); }
+
+void check_dense(const NamedParameter& parameter, std::string_view optimizer) {
   const auto& tensor = parameter.tensor;
   const std::string name(optimizer);
-  if (!tensor.is_cpu()) {
+  if (!tensor.is_cpu() && !tensor.is_cuda()) {
     throw UnsupportedError("The parameter \"" + parameter.name + "\" is on " + tensor.device().str() + "; " + name +
-                               " has a kernel for the CPU alone.",
+                               " runs on the CPU and on CUDA.",
                            "adamw(), adam() and sgd() run on any device.");
   }
   if (tensor.layout() == at::kStrided && tensor.is_floating_point() && tensor.is_non_overlapping_and_dense()) return;
@@ -182,6 +184,7 @@ RuleOptimizer::ParameterState RuleOptimizer::make_state(const NamedParameter& pa
 }
 
 std::map<std::string, at::Tensor> RuleOptimizer::state() const {
+  settle();
   std::map<std::string, at::Tensor> result;
   const bool any = std::any_of(state_.begin(), state_.end(), [](const auto& state) { return !state.empty(); });
   if (!any) return result;

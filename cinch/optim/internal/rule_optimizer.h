@@ -31,6 +31,8 @@ class RuleOptimizer : public Optimizer {
   const Rule& rule() const { return *rule_; }
   /// Of a parameter that has none. The default: tensors of their own.
   virtual ParameterState make_state(const NamedParameter& parameter, std::size_t index);
+  /// Returns when the host may read and write the state.
+  virtual void settle() const {}
   ParameterState fresh_state(const NamedParameter& parameter) const;
   /// The update of one parameter over `state`, prepared.
   Tensors gather_one(const NamedParameter& parameter, const ParameterState& state) const;

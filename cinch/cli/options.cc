@@ -1,7 +1,9 @@
 #include "cinch/cli/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cinch/core/error.h"
@@ -42,7 +44,10 @@ void add_options(CLI::App& verb, Options& options) {
   verb.add_option("--set", options.set, "Change a key of the job: train.steps=10. May be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  verb.add_option("--allow", options.allow, "A lossy technique that plans may use. May be repeated")
+  verb.add_option(
+          "--allow", options.allow,
+          "A technique that planners use only if they are told to: a lossy one, or on the CPU one that needs the "
+          "host's memory. As in the job's memory.allow. May be repeated")
       ->type_name("TECHNIQUE")
       ->allow_extra_args(false);
   verb.add_option("--threads", options.threads, "Threads to compute with; 0: all cores")->type_name("N");
@@ -67,20 +72,11 @@ void check_allowed(const std::vector<std::string>& techniques) {
   std::vector<std::string> known;
   for (const plan::TechniqueInfo& info : plan::techniques()) known.emplace_back(info.key);
   for (const std::string& name : techniques) {
-    for (const plan::TechniqueInfo& info : plan::techniques()) {
-      if (info.key != name) continue;
-      if (info.equivalence == plan::Equivalence::kLossy) {
-        throw UsageError(fmt::format("--allow {}: the planner does not choose lossy techniques in this version", name),
-                         "A plan file may: see docs/plans.md, then cinch train --plan and cinch verify --plan.");
-      }
-      throw UsageError(fmt::format("--allow {}: it is not lossy ({}), so planners may use it anyway", name,
-                                   plan::name_of(info.equivalence)),
-                       "Leave --allow out.");
-    }
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string near = nearest(name, known);
     throw UsageError(
-        fmt::format("--allow {}: there is no such technique in this version", name),
-        near.empty() ? "Leave --allow out." : "Did you mean " + near + "?");
+        fmt::format("--allow {}: there is no such technique", name),
+        near.empty() ? fmt::format("There are {}.", fmt::join(known, ", ")) : "Did you mean " + near + "?");
   }
 }
 
@@ -94,18 +90,47 @@ void require_cpu(const Request& request) {
       "cinch estimate and cinch plan predict for cards that are not there.");
 }
 
+namespace {
+/// What the next command has to say to mean this job and device.
+std::vector<std::string> repeated(const Request& request, const std::string& device) {
+  std::vector<std::string> words;
+  if (device != "cpu") words = {"--device", device};
+  for (const std::string& key : request.allow) words.insert(words.end(), {"--allow", key});
+  for (const std::string& change : request.changes) words.insert(words.end(), {"--set", change});
+  return words;
+}
+
+void load(Request& request) {
+  request.job = read_job(request.path, request.changes);
+  request.job.memory.allow.insert(request.allow.begin(), request.allow.end());
+}
+}  // namespace
+
 Request read(const Options& options) {
   check_allowed(options.allow);
   Request request;
   request.path = options.job;
   if (options.budget) request.budget = parse_budget(*options.budget);
-  const std::vector<std::string> changes = overrides(options);
-  request.job = read_job(options.job, changes);
+  request.changes = overrides(options);
+  request.allow = options.allow;
+  load(request);
   if (!request.budget) request.budget = request.job.memory.budget;
   request.device = device::find_or_load(options.device, request.job.train.threads);
   request.environment = {train::libtorch_version(), request.device.name, train::set_threads(request.job.train.threads)};
-  if (options.device != "cpu") request.repeat = {"--device", options.device};
-  for (const std::string& change : changes) request.repeat.insert(request.repeat.end(), {"--set", change});
+  request.repeat = repeated(request, options.device);
   return request;
+}
+
+Request changed(const Request& request, const std::vector<std::string>& changes) {
+  Request other = request;
+  for (const std::string& change : changes) {  // Instead of what the user typed for the same key.
+    const std::string key = change.substr(0, change.find('=') + 1);
+    std::erase_if(other.changes, [&](const std::string& old) { return old.starts_with(key); });
+    other.changes.push_back(change);
+  }
+  load(other);
+  const auto device = std::ranges::find(request.repeat, "--device");
+  other.repeat = repeated(other, device == request.repeat.end() ? "cpu" : *(device + 1));
+  return other;
 }
 }  // namespace cinch::cli

@@ -34,7 +34,9 @@ struct Request {
   device::DeviceSpec device;
   std::optional<Bytes> budget;  ///< --budget, else the job's.
   report::Environment environment;
-  std::vector<std::string> repeat;  ///< Words the next command needs to mean the same job.
+  std::vector<std::string> changes;  ///< Of the job, as --set has them, in the order in which they win.
+  std::vector<std::string> allow;    ///< --allow: in job.memory.allow too.
+  std::vector<std::string> repeat;   ///< Words the next command needs to mean the same job.
 
   /// The budget; without one the device's memory less 2 %. On a card it covers the context too.
   Bytes limit() const;
@@ -43,12 +45,16 @@ struct Request {
 /// Also sets the process's threads. Throws UsageError, ConfigError, IoError.
 Request read(const Options& options);
 
+/// The same request for another job: with these changes ("train.batch_size=3") after its own. Throws ConfigError where
+/// the job refuses them.
+Request changed(const Request& request, const std::vector<std::string>& changes);
+
 /// Throws UsageError for a card: training runs on the CPU in this version.
 void require_cpu(const Request& request);
 
 /// More than 0 bytes. Throws UsageError that names the flag.
 Bytes parse_budget(const std::string& text);
 
-/// Throws UsageError for what is no lossy technique of this version.
+/// Throws UsageError for what is no technique's key.
 void check_allowed(const std::vector<std::string>& techniques);
 }  // namespace cinch::cli

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cinch/allocator/on_card.h"
+#include "cinch/cli/maximize.h"
 #include "cinch/core/error.h"
 #include "cinch/plan/cost_model.h"
 #include "cinch/plan/solver.h"
@@ -34,12 +35,13 @@ std::int64_t parameters_in(const trace::Trace& trace) {
   return count;
 }
 
-/// On a card with what its allocator makes of it; `runs_out`: where, if it does.
-report::PeakSummary peak_of(const Request& request, const trace::Trace& trace,
+/// Of a step under `plan`; on a card with what its allocator makes of it; `runs_out`: where, if it does.
+report::PeakSummary peak_of(const Request& request, const plan::Plan& plan, const trace::Trace& trace,
                             std::optional<report::OutOfMemoryPlace>* runs_out = nullptr) {
   report::PeakSummary peak = report::summarize_peak(trace, kTensors);
   if (request.device.type == device::DeviceType::kCuda) {
-    allocator::OnCard card = allocator::on_card(trace, request.device, request.limit());
+    const auto settings = allocator::Settings::parse(plan.alloc_conf);
+    allocator::OnCard card = allocator::on_card(trace, request.device, request.limit(), settings);
     peak.card = card.bytes;
     if (runs_out) *runs_out = std::move(card.runs_out);
   }
@@ -63,7 +65,13 @@ plan::Plan read_plan(const std::filesystem::path& file, const plan::Problem& pro
   return plan;
 }
 
-report::Planned solve(const Request& request, Progress& progress) {
+void restrict_to(const Search& how, plan::Problem& problem) {
+  if (how.divide_batch) return;
+  problem.may_divide_batch = false;
+  std::erase(problem.allowed, "micro_batch");
+}
+
+report::Planned solve(const Request& request, Progress& progress, const Search& how) {
   const Stopwatch watch;
   report::Planned planned;
   planned.environment = request.environment;
@@ -72,8 +80,10 @@ report::Planned solve(const Request& request, Progress& progress) {
   planned.budget = request.limit();
   planned.capacity = request.device.memory;
   planned.budget_given = request.budget.has_value();
-  const plan::Problem problem = train::make_problem(request.job, request.device, planned.budget);
+  plan::Problem problem = train::make_problem(request.job, request.device, planned.budget);
+  restrict_to(how, problem);
   planned.modules = problem.modules.size();
+  planned.allowed = problem.allowed;
   const plan::CostModel costs = costs_of(request.device);
   planned.calibrated = costs.calibrated();
   const plan::Simulate simulate = train::simulator(request.job, request.device);
@@ -81,6 +91,7 @@ report::Planned solve(const Request& request, Progress& progress) {
   std::size_t plans = 0;
   Bytes smallest;
   plan::SolveOptions options;
+  options.time_limit = how.left();
   options.on_candidate = [&](const plan::Candidate& candidate) {
     smallest = ++plans == 1 ? candidate.peak : std::min(smallest, candidate.peak);
     progress.planned(plans, smallest);
@@ -90,9 +101,10 @@ report::Planned solve(const Request& request, Progress& progress) {
   const auto* solution = std::get_if<plan::Solution>(&planned.result);
   const plan::Plan& shown = solution ? solution->best.plan : std::get<plan::Infeasible>(planned.result).smallest.plan;
   const trace::Trace trace = simulate(shown);
-  planned.peak = peak_of(request, trace);
+  planned.peak = peak_of(request, shown, trace);
   planned.curve = report::thin(trace);
   planned.history = report::history(trace);
+  if (solution == nullptr) planned.smaller = smaller_jobs(request, how);
   planned.elapsed_seconds = watch.seconds();
   return planned;
 }
@@ -108,7 +120,7 @@ report::Estimate estimate_of(const Request& request, const trace::Trace& trace,
   estimate.capacity = request.device.memory;
   estimate.parameters = parameters_in(trace);
   estimate.ops = trace.ops().size();
-  estimate.peak = peak_of(request, trace, &estimate.runs_out);
+  estimate.peak = peak_of(request, {}, trace, &estimate.runs_out);
   estimate.curve = report::thin(trace);
   estimate.history = report::history(trace);
   estimate.step_seconds = plan::CostModel(request.device).step_time(trace).count();

@@ -56,6 +56,8 @@ void Progress::planned(std::size_t plans, Bytes smallest) {
   show(fmt::format("planning: {} plans dry-run, least peak {}", plans, to_string(smallest)), false);
 }
 
+void Progress::now(const std::string& words) { show(words, false); }
+
 void Progress::trained(const train::Progress& progress) {
   const bool must_show = progress.evaluation || progress.step == progress.steps;
   if (style_ == Style::kBar) return show(bar_of(progress, kBarWidth) + " " + words_of(progress), must_show);

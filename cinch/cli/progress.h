@@ -22,6 +22,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void planned(std::size_t plans, Bytes smallest);
+  /// What is being done: the changing line.
+  void now(const std::string& words);
   void trained(const train::Progress& progress);
   /// A sentence of its own.
   void note(const std::string& sentence);

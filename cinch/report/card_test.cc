@@ -121,10 +121,10 @@ TEST(CardText, OfAPlanIsOfWhatTheCardHolds) {
   Budget: the 24.0 GiB of card less 2 %; --budget sets another.
 
     peak MiB     step  vs fastest     time   memory  change from the row above
-       800.0   0.40 s           -                    nothing                                          over
-▶      600.0   0.45 s       +12 %    +12 %    -25 %  checkpoint 1 of 2 modules                        FITS, 40.0 MiB spare
-       320.0   0.50 s       +25 %    +11 %    -47 %  checkpoint 2 of 2 modules                        fits
-       250.0   0.60 s       +50 %    +20 %    -22 %  micro-batch 16, checkpoint 1 of 2 modules        fits
+       800.0   0.40 s           -                    nothing                                    over
+▶      600.0   0.45 s       +12 %    +12 %    -25 %  checkpoint 1 of 2 modules                  FITS, 40.0 MiB spare
+       320.0   0.50 s       +25 %    +11 %    -47 %  checkpoint 2 of 2 modules                  fits
+       250.0   0.60 s       +50 %    +20 %    -22 %  micro-batch 16, checkpoint 1 of 2 modules  fits
   Smaller: for 11 % more time, 47 % less memory: checkpoint 2 of 2 modules.
   Faster:  for 33 % more memory, 11 % less time: without checkpoint 1 of 2 modules.
 

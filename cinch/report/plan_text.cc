@@ -15,23 +15,25 @@ using internal::one_line;
 using internal::Unit;
 using internal::Writer;
 
-constexpr std::size_t kFrontier = 12;  // Rows of the frontier.
-constexpr std::size_t kChange = 48;    // Width of what changes.
+constexpr std::size_t kFrontier = 12;           // Rows of the frontier.
+constexpr std::size_t kLeast = 26, kMost = 60;  // Width of what changes.
 
 void frontier_table(Writer& out, const Planned& planned, const plan::Solution& solution) {
   const auto rows = internal::frontier_rows(planned, solution, kFrontier);
   Bytes largest;
   for (const auto& row : rows) largest = std::max(largest, row.candidate.peak);
   const Unit unit = internal::unit_for(largest);
+  std::size_t width = kLeast;
+  for (const auto& row : rows) width = std::max(width, std::min(kMost, row.change.size()));
   out.line("{}", out.bold(fmt::format("  {:>10}{:>9}{:>12}{:>9}{:>9}  {:<{}} ", "peak " + std::string(unit.name),
-                                      "step", "vs fastest", "time", "memory", "change from the row above", kChange)));
+                                      "step", "vs fastest", "time", "memory", "change from the row above", width)));
   for (const auto& row : rows) {
     const std::string verdict = !row.fits  ? "over"
                                 : row.best ? "FITS, " + to_string(planned.budget - row.candidate.peak) + " spare"
                                            : "fits";
-    out.line("{} {:>10}{:>9}{:>12}{:>9}{:>9}  {:<{}} {}", row.best ? "▶" : " ",
+    out.line("{} {:>10}{:>9}{:>12}{:>9}{:>9}  {:<{}}  {}", row.best ? "▶" : " ",
              internal::in_unit(row.candidate.peak, unit), internal::seconds(row.candidate.step_time.count()),
-             row.versus, row.time, row.memory, one_line(row.change, kChange), kChange, verdict);
+             row.versus, row.time, row.memory, one_line(row.change, width), width, verdict);
   }
   const std::size_t points = solution.frontier.size();
   if (points > rows.size()) out.line("  … {} points on the frontier in all: --json has them", points);

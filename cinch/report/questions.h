@@ -23,7 +23,8 @@ struct Largest {
     plan::Candidate candidate;  ///< A plan that fits; else the smallest.
   };
   std::vector<Tried> tried = {};     ///< In the order in which they were.
-  std::optional<Tried> beyond = {};  ///< The neighbour. None if nothing fits, or at the limit.
+  std::optional<Tried> beyond = {};  ///< The least known not to fit. None if nothing fits, or at the limit.
+  bool adjacent = true;              ///< It is the neighbour; else time ran out between the two.
   std::string limit = {};            ///< What the job refuses beyond the answer, if that is what ends it.
   std::size_t simulated = 0;         ///< Plans dry-run, all values together.
   double elapsed_seconds = 0;

@@ -165,6 +165,27 @@ TEST(Html, LaysThePredictionOverTheMeasurementWhereTheyRunAlike) {
   EXPECT_THAT(html(fit), HasSubstr("Memory over time, predicted"));
 }
 
+TEST(Html, SetsPlansThatAreNotAllowedApart) {
+  Planned planned = sample_planned();
+  EXPECT_EQ(count(html(planned), "class=\"give\""), 0u);
+  planned.allowed = {"checkpoint", "micro_batch"};
+  std::get<plan::Solution>(planned.result).would_give = internal::sample_gives();
+  const std::string page = html(planned);
+  EXPECT_EQ(first_fault(page), "");
+  EXPECT_EQ(count(page, "class=\"give\""), 3u) << "on the chart and in its legend";
+  EXPECT_THAT(page, HasSubstr(">adam8bit + bf16</text>"));
+  EXPECT_THAT(page, HasSubstr("--allow adam8bit would give 60.0 MiB less: 540 MiB, -2 % time, FITS (lossy)"));
+}
+
+TEST(Html, SaysWhatWouldDoWhereNothingFits) {
+  Planned planned = sample_infeasible();
+  planned.smaller = {{"context 128", {"model.context_length=128"}, {sample_plan(), 99_MiB, plan::Seconds(0.1)}}};
+  const std::string page = html(planned);
+  EXPECT_EQ(first_fault(page), "");
+  EXPECT_THAT(page, HasSubstr("Smaller jobs that fit"));
+  EXPECT_THAT(page, HasSubstr("cinch plan job.toml --set model.context_length=128 --budget 100MiB"));
+}
+
 TEST(Html, MarksTheChosenPlan) {
   const std::string page = html(sample_planned());
   EXPECT_EQ(count(page, "class=\"dot best\""), 2u) << "on the chart and in its legend";

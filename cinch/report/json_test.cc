@@ -99,6 +99,27 @@ TEST(Json, OfAPlanThatDoesNotFitHasTheSameKeys) {
   EXPECT_EQ(document.at("infeasible").at("advice"), "Parameters, gradients and optimizer state alone need 160 MiB.");
 }
 
+TEST(Json, SaysWhatPlansExchangeAndWhatOthersWouldGive) {
+  Planned planned = sample_planned();
+  planned.allowed = {"checkpoint", "micro_batch"};
+  std::get<plan::Solution>(planned.result).would_give = sample_gives();
+  json document = json::parse(report::json(planned));
+  const json& smallest = document.at("frontier").at(0).at("exchange");
+  EXPECT_EQ(smallest.at("change"), "micro-batch 16, checkpoint 1 of 2 modules");
+  EXPECT_EQ(smallest.at("sentence"), "for 20 % more time, 22 % less memory: micro-batch 16, checkpoint 1 of 2 modules");
+  EXPECT_DOUBLE_EQ(smallest.at("time_ratio"), 1.2);
+  EXPECT_TRUE(document.at("frontier").back().at("exchange").is_null());
+  EXPECT_EQ(document.at("would_give").size(), 2u);
+  EXPECT_EQ(document.at("would_give").at(1).at("flags"), "--allow adam8bit --allow bf16");
+  EXPECT_EQ(document.at("would_give").at(1).at("fits"), true);
+  EXPECT_EQ(document.at("next"), "cinch train job.toml --budget 640MiB");
+  planned = sample_infeasible();
+  planned.smaller = {{"context 128", {"model.context_length=128"}, {sample_plan(), 99_MiB, plan::Seconds(0.1)}}};
+  document = json::parse(report::json(planned));
+  EXPECT_EQ(document.at("smaller").at(0).at("set"), json{"model.context_length=128"});
+  EXPECT_EQ(document.at("smaller").at(0).at("peak_bytes"), 99 << 20);
+}
+
 TEST(Json, OfATraining) {
   const json document = json::parse(report::json(sample_fit()));
   expect_head(document, "cinch.train/1");

@@ -42,28 +42,97 @@ std::string staircase(const Axes& axes, const std::vector<FrontierRow>& rows) {
   return path.empty() ? "" : fmt::format("<path class=\"front\" d=\"{}H{:.1f}\"/>", path, axes.right);
 }
 
-std::string dot(const Axes& axes, const FrontierRow& row, std::size_t number) {
+/// What is written beside the chosen plan. Above and right of the line there are only plans that others beat.
+struct BestLabel {
+  std::string text;
+  Point at;
+  bool to_the_right;
+};
+BestLabel best_label(const Axes& axes, const FrontierRow& row, std::size_t number) {
   const Point at = place(axes, row.candidate);
-  std::string svg =
-      fmt::format("<circle class=\"dot {}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", kind(row),
-                  row.beaten ? " beaten" : "", at.x, at.y, row.best ? 7 : 5, tip(row.plan, row.candidate));
-  if (!row.best) return svg + words({at.x + 8, at.y - 7}, "tiny", "start", std::to_string(number));
-  // Above and right of the line there are only plans that others beat.
-  const std::string what = fmt::format("{}  {}", number, one_line(row.plan, 70));
   const bool room = at.x < axes.left + 0.5 * (axes.right - axes.left);
-  return svg + (room ? words({at.x + 11, at.y - 10}, "strong", "start", what)
-                     : words({axes.right, at.y - 12}, "strong", "end", what));
+  return {fmt::format("{}  {}", number, one_line(row.plan, 70)),
+          room ? Point{at.x + 11, at.y - 10} : Point{axes.right, at.y - 12}, room};
 }
 
-std::string diamond(const Axes& axes, const plan::Candidate& from, const plan::WouldGive& give,
-                    const std::string& flags) {
-  const Point at = place(axes, give.candidate), origin = place(axes, from);
-  const bool room_left = at.x > axes.left + 0.25 * (axes.right - axes.left);
-  return fmt::format(
-             "<line class=\"give-line\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>"
-             "<path class=\"give\" d=\"M{:.1f} {:.1f}l6 6l-6 6l-6 -6z\">{}</path>",
-             origin.x, origin.y, at.x, at.y, at.x, at.y - 6, tip(flags, give.candidate)) +
-         words({room_left ? at.x - 11 : at.x + 11, at.y + 4}, "give-text", room_left ? "end" : "start", flags);
+std::string dot(const Axes& axes, const FrontierRow& row, std::size_t number) {
+  const Point at = place(axes, row.candidate);
+  const std::string circle =
+      fmt::format("<circle class=\"dot {}{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", kind(row),
+                  row.beaten ? " beaten" : "", at.x, at.y, row.best ? 7 : 5, tip(row.plan, row.candidate));
+  if (!row.best) return circle + words({at.x + 8, at.y - 7}, "tiny", "start", std::to_string(number));
+  const BestLabel label = best_label(axes, row, number);
+  return circle + words(label.at, "strong", label.to_the_right ? "start" : "end", label.text);
+}
+
+/// Keys of what a plan needs allowed: "adam8bit + bf16".
+std::string keys_of(const Planned& planned, const plan::Plan& plan) {
+  std::string keys = allow_flags(planned, plan);
+  for (std::size_t at = keys.find("--allow "); at != std::string::npos; at = keys.find("--allow ", at))
+    keys.replace(at, 8, at == 0 ? "" : "+ ");
+  return keys;
+}
+
+/// Names above or below their marks, each where it covers none before it.
+class Labels {
+ public:
+  /// Beside what belongs to `rows`.
+  Labels(const Axes& axes, const std::vector<FrontierRow>& rows) : axes_(axes) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Point at = place(axes, rows[i].candidate);
+      taken_.push_back({at.x - 8, at.x + 20, at.y});
+      if (!rows[i].best) continue;
+      const BestLabel label = best_label(axes, rows[i], i + 1);
+      const double width = kPerCharacter * static_cast<double>(label.text.size());
+      const double begin = label.to_the_right ? label.at.x : label.at.x - width;
+      taken_.push_back({begin, begin + width, label.at.y});
+    }
+  }
+
+  std::string put(Point at, const std::string& name) {
+    const double width = kPerCharacter * static_cast<double>(name.size());
+    const bool left = at.x + width > axes_.right;
+    const double begin = left ? at.x + 6 - width : at.x - 6;
+    double y = at.y - 11;
+    for (const double offset : {-11.0, 22.0, -25.0, 36.0, -39.0, 50.0}) {
+      y = at.y + offset;
+      if (y > axes_.top && y < axes_.bottom && free(begin, begin + width, y)) break;
+    }
+    taken_.push_back({begin, begin + width, y});
+    return words({left ? at.x + 6 : at.x - 6, y}, "give-text", left ? "end" : "start", name);
+  }
+
+ private:
+  static constexpr double kPerCharacter = 6.8, kHeight = 14;
+  struct Box {
+    double begin, end, y;
+  };
+  bool free(double begin, double end, double y) const {
+    return std::ranges::none_of(taken_, [&](const Box& box) {
+      return begin < box.end && end > box.begin && y < box.y + kHeight && y > box.y - kHeight;
+    });
+  }
+
+  const Axes& axes_;
+  std::vector<Box> taken_;
+};
+
+/// Lines first, then marks, then names: what is read lies on top.
+std::string forbidden(const Axes& axes, const Planned& planned, const std::vector<FrontierRow>& rows,
+                      const plan::Candidate& from, const std::vector<plan::WouldGive>& gives) {
+  std::string lines, marks, names;
+  Labels labels(axes, rows);
+  const Point origin = place(axes, from);
+  for (const plan::WouldGive& give : gives) {
+    const Point at = place(axes, give.candidate);
+    const std::string keys = keys_of(planned, give.candidate.plan);
+    lines += fmt::format("<line class=\"give-line\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>",
+                         origin.x, origin.y, at.x, at.y);
+    marks += fmt::format("<path class=\"give\" d=\"M{:.1f} {:.1f}l6 6l-6 6l-6 -6z\">{}</path>", at.x, at.y - 6,
+                         tip(keys, give.candidate));
+    names += labels.put(at, keys);
+  }
+  return lines + marks + names;
 }
 
 std::string legend(bool beaten, bool gives) {
@@ -108,7 +177,7 @@ std::string frontier_chart(const Planned& planned, const std::vector<FrontierRow
   svg += byte_axis(axes, unit_for(highest)) + bottom_axis(axes, "seconds a step (predicted)", false);
   if (near) svg += budget_line(axes, planned.budget);
   svg += staircase(axes, rows);
-  for (const plan::WouldGive& give : gives) svg += diamond(axes, from, give, allow_flags(planned, give.candidate.plan));
+  svg += forbidden(axes, planned, rows, from, gives);
   for (std::size_t i = 0; i < rows.size(); ++i) svg += dot(axes, rows[i], i + 1);
   const bool beaten = std::ranges::any_of(rows, &FrontierRow::beaten);
   return legend(beaten, !gives.empty()) + "<figure>" + svg + "</svg></figure>";

@@ -70,6 +70,7 @@ ordered_json plan_object(const plan::Plan& plan) {
            {{"state", name_of(plan.optimizer.state)},
             {"place", name_of(plan.optimizer.place)},
             {"in_backward", plan.optimizer.in_backward}}},
+          {"autocast", name_of(plan.autocast)},
           {"alloc_conf", plan.alloc_conf},
           {"equivalence", name_of(plan::equivalence(plan))}};
 }

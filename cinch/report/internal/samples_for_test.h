@@ -2,6 +2,7 @@
 // Hand-made summaries for the tests of report/: small and round, so that the expected text can be checked by eye.
 
 #include "cinch/core/bytes.h"
+#include "cinch/report/questions.h"
 #include "cinch/report/summaries.h"
 
 namespace cinch::report::internal {
@@ -120,6 +121,49 @@ inline Planned sample_infeasible() {
   infeasible.simulated = 31;
   planned.result = infeasible;
   return planned;
+}
+
+/// What sample_planned() would be if adam8bit were allowed, and with all that is lossy.
+inline std::vector<plan::WouldGive> sample_gives() {
+  plan::WouldGive one{"adam8bit", {sample_plan(), 540_MiB, plan::Seconds(0.44)}}, all = one;
+  one.candidate.plan.optimizer.state = all.candidate.plan.optimizer.state = plan::OptimizerState::k8Bit;
+  all.candidate.plan.autocast = plan::Autocast::kBf16;
+  all.candidate.peak = 400_MiB;
+  return {one, all};
+}
+
+/// 12 samples fit, 13 do not.
+inline Largest sample_largest() {
+  Largest largest;
+  largest.what = "batch";
+  largest.key = "train.batch_size";
+  largest.own = 4;
+  largest.value = 12;
+  largest.planned = sample_planned();
+  largest.planned.options = {"--set", "train.batch_size=12"};
+  largest.beyond = {13, false, {sample_plan(), 650_MiB, plan::Seconds(0.5)}};
+  largest.tried = {{4, true, {{}, 300_MiB, plan::Seconds(0.2)}},
+                   *largest.beyond,
+                   {12, true, {sample_plan(), 600_MiB, plan::Seconds(0.45)}}};
+  largest.simulated = 57;
+  largest.elapsed_seconds = 3;
+  return largest;
+}
+
+inline Cards sample_cards() {
+  using Fit = CardAnswer::Fit;
+  Cards cards;
+  cards.environment = sample_environment();
+  cards.environment.device = "all";
+  cards.job = "job.toml";
+  cards.options = {"--set", "train.steps=3"};
+  cards.modules = 2;
+  cards.cards = {{"small", 8_GiB, 7_GiB, 20_GiB, Fit::kNot, {sample_plan(), 9_GiB, {}}},
+                 {"middle", 16_GiB, 15_GiB, 20_GiB, Fit::kPlanned, {sample_plan(), 12_GiB, plan::Seconds(0.5)}},
+                 {"large", 32_GiB, 31_GiB, 20_GiB, Fit::kPlain, {{}, 20_GiB, plan::Seconds(0.25)}}};
+  cards.simulated = 40;
+  cards.elapsed_seconds = 2;
+  return cards;
 }
 
 inline FitSummary sample_fit() {

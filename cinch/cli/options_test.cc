@@ -41,9 +41,16 @@ TEST(Budget, WithoutOneIsTheMemoryLessTwoPercent) {
   EXPECT_EQ(request.limit().count(), 3);
 }
 
-TEST(Allow, NoPlannerChoosesALossyTechniqueInThisVersion) {
+TEST(Allow, TakesTheKeysOfTechniques) {
   EXPECT_NO_THROW(check_allowed({}));
-  for (const char* name : {"bf16", "adam8bit", "checkpoint"}) EXPECT_THROW(check_allowed({name}), UsageError) << name;
+  EXPECT_NO_THROW(check_allowed({"adam8bit", "checkpoint", "offload"}));
+  try {
+    check_allowed({"adam9bit"});
+    ADD_FAILURE();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--allow adam9bit: there is no such technique"));
+    EXPECT_EQ(error.hint(), "Did you mean adam8bit?");
+  }
 }
 
 class CommandLine : public testing::Test {

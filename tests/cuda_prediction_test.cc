@@ -3,14 +3,19 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "cinch/allocator/on_card.h"
 #include "cinch/device/device_spec.h"
 #include "cinch/dryrun/dry_run.h"
+#include "cinch/optim/adamw_8bit.h"
+#include "cinch/optim/offload.h"
 #include "cinch/trace/scope.h"
 #include "cinch/trace/trace.h"
 #include "cinch/train/estimate.h"
@@ -196,6 +201,170 @@ TEST(ClaimedCuda, CheckpointingRecomputesInBackward) {
     EXPECT_NE(trace.name(call.module), "");
   }
   EXPECT_TRUE(recomputed);
+}
+
+TEST(ClaimedCuda, ACheckpointsInputsMayWaitOnTheHost) {
+  job::Job job = small_job(ModelKind::kGpt, 8);
+  auto& gpt = std::get<job::GptConfig>(job.model);
+  gpt.layers = 8;
+  const auto live_after_forward = [&](const plan::Plan& plan) {
+    for (const auto& end : trace::phase_ends(train::simulator(job, card(80))(plan)))
+      if (end.step == 2 && end.phase == trace::Phase::kForward) return end.live;
+    throw std::logic_error("no forward");
+  };
+  const plan::Plan kept = checkpoint_all(job);
+  plan::Plan sent = kept;
+  for (auto& [path, policy] : sent.activations) policy = plan::ActivationPolicy::kCheckpointOffload;
+  const Bytes input(8 * gpt.context_length * gpt.hidden_size * 4);
+  ASSERT_EQ(kept.activations.size(), 8u);
+  // Of the inputs of eight blocks two may still be on their way.
+  EXPECT_GE(live_after_forward(kept) - live_after_forward(sent), input * 5);
+}
+
+TEST(ClaimedCuda, APlansAllocatorSettingsAreJudged) {
+  job::Job job = small_job(ModelKind::kGpt, 8);
+  std::get<job::GptConfig>(job.model).hidden_size = 768;
+  const plan::Problem problem = train::make_problem(job, card(80), card(80).memory);
+  const plan::Plan plan{.alloc_conf = "expandable_segments:True"};
+  EXPECT_THAT(plan::validate(problem, plan), ::testing::IsEmpty());
+  const auto trace = train::simulator(job, card(80))(plan);
+  const Bytes pages = plan::bytes_on_device(problem, plan, trace), segments = plan::bytes_on_device(problem, {}, trace);
+  EXPECT_NE(pages, segments);
+  EXPECT_GE(pages, card(80).context + trace::Timeline(trace).peak().bytes);
+  EXPECT_EQ(pages,
+            allocator::on_card(trace, card(80), problem.budget, {.expandable_segments = true}).bytes.on_card());
+}
+// ---- optimizers -------------------------------------------------------------------------------------------------------
+
+/// Live bytes of a category at the end of a phase of step 2, and at the peak of the optimizer's phase of step 2.
+struct StateBytes {
+  Bytes between_steps, at_most, temporaries;
+};
+StateBytes state_bytes(const trace::Trace& trace) {
+  StateBytes bytes;
+  const trace::Timeline timeline(trace);
+  for (std::size_t i = 0; i < trace.events().size(); ++i) {
+    const auto& event = trace.events()[i];
+    if (event.step != 2) continue;
+    const auto live = timeline.live_by_category(i);
+    if (event.phase == trace::Phase::kForward) bytes.between_steps = live[trace::Category::kOptimizerState];
+    if (event.phase != trace::Phase::kOptimizer) continue;
+    bytes.at_most = std::max(bytes.at_most, live[trace::Category::kOptimizerState]);
+    bytes.temporaries = std::max(bytes.temporaries, live[trace::Category::kTemporary]);
+  }
+  return bytes;
+}
+
+job::Job job_for_optimizers(job::OptimizerKind kind = job::OptimizerKind::kAdamW) {
+  auto job = small_job(ModelKind::kGpt, 4);
+  job.train.max_grad_norm.reset();
+  job.train.optimizer.kind = kind;
+  return job;
+}
+
+std::vector<std::int64_t> sizes_of_parameters(const job::Job& job) {
+  std::vector<std::int64_t> sizes;
+  train::Session session(job, {});
+  for (const auto& group : session.optimizer().groups())
+    for (const auto& parameter : group.parameters) sizes.push_back(parameter.tensor.numel());
+  return sizes;
+}
+
+/// Codes of a byte and scales of four bytes a block, two of each; small parameters in float32. The count of steps of the
+/// first is on the host, of the second on the card, where a number takes four bytes of the tensors' and 512 of the card's.
+TEST(ClaimedCuda, EightBitStateIsTwoBytesAParameter) {
+  const auto job = job_for_optimizers();
+  Bytes expected;
+  for (const auto size : sizes_of_parameters(job))
+    expected += Bytes(size >= 4096 ? 2 * size + 8 * ((size + 255) / 256) : 8 * size + 4);
+  const auto trace = train::simulator(job, card(80))({.optimizer = {.state = plan::OptimizerState::k8Bit}});
+  EXPECT_EQ(state_bytes(trace).between_steps, expected);
+  EXPECT_EQ(state_bytes(trace).at_most, expected);
+  EXPECT_TRUE(ops_of(trace).contains("cinch::adamw_8bit_"));
+
+  trace::Trace large;
+  {
+    const dryrun::DryRun dry(large, card(80));
+    const auto weight = at::empty({4096, 4096}, at::kCUDA).requires_grad_();
+    weight.mutable_grad() = at::empty({4096, 4096}, at::kCUDA);
+    const auto optimizer = optim::adamw_8bit({{{{"w", weight}}, 0.1, 0}});
+    for (int step = 0; step < 2; ++step) optimizer->step();
+  }
+  constexpr double kElements = 4096.0 * 4096.0;
+  const double peak = static_cast<double>(trace::Timeline(large).peak().bytes.count());
+  EXPECT_EQ(peak / kElements - 8, 2.03125);
+}
+
+/// On the card: nothing between steps, and two buffers of the largest parameter's state in one. As on the CPU, where
+/// "the host" is memory that is not counted.
+TEST(ClaimedCuda, StateOnTheHostIsTwoBuffers) {
+  const auto job = job_for_optimizers();
+  const auto sizes = sizes_of_parameters(job);
+  const auto largest = *std::max_element(sizes.begin(), sizes.end());
+  const auto aligned = [](std::int64_t bytes) { return (bytes + 63) / 64 * 64; };
+  const plan::Plan plan{.optimizer = {.place = plan::StatePlace::kHost}};
+  const auto there = state_bytes(train::simulator(job, card(80))(plan));
+  EXPECT_EQ(there.between_steps, Bytes());
+  EXPECT_EQ(there.at_most, Bytes(2 * (2 * aligned(4 * largest) + aligned(4))));
+  const auto here = state_bytes(train::simulator(job, device::find("cpu"))(plan));
+  EXPECT_EQ(here.between_steps, there.between_steps);
+  EXPECT_EQ(here.at_most, there.at_most);
+}
+
+/// What stays on the host takes no room in the buffers.
+TEST(ClaimedCuda, EightBitStateOnTheHostLeavesItsCountThere) {
+  trace::Trace trace;
+  {
+    const dryrun::DryRun dry(trace, card(80));
+    const auto weight = at::empty({64, 256}, at::kCUDA).requires_grad_();
+    record::label(weight, trace::Category::kParameter, "w");
+    weight.mutable_grad() = at::empty({64, 256}, at::kCUDA);
+    const auto optimizer = optim::offloaded(optim::adamw_8bit({{{{"w", weight}}, 0.1, 0}}));
+    for (std::uint32_t step = 1; step <= 2; ++step) {
+      const trace::PhaseScope phase(trace::Phase::kOptimizer, step);
+      optimizer->step();
+    }
+  }
+  EXPECT_EQ(state_bytes(trace).at_most, Bytes(2 * (64 * 256 + 4 * 64)));
+}
+
+TEST(ClaimedCuda, LionTakesNothingBesideItsMomentum) {
+  const auto job = job_for_optimizers(job::OptimizerKind::kLion);
+  Bytes expected;
+  for (const auto size : sizes_of_parameters(job)) expected += Bytes(4 * size);
+  const auto trace = train::simulator(job, card(80))({});
+  EXPECT_EQ(state_bytes(trace).at_most, expected);
+  EXPECT_EQ(state_bytes(trace).temporaries, Bytes());
+  EXPECT_TRUE(ops_of(trace).contains("cinch::lion_"));
+}
+
+/// Sums of rows and columns; in a step, a scratch of the largest parameter's size and of its sums.
+TEST(ClaimedCuda, AdafactorTakesOneTemporary) {
+  trace::Trace trace;
+  {
+    const dryrun::DryRun dry(trace, card(80));
+    const auto weight = at::empty({300, 200}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16)).requires_grad_();
+    record::label(weight, trace::Category::kParameter, "w");
+    weight.mutable_grad() = at::empty_like(weight);
+    record::label(weight.grad(), trace::Category::kGradient, "w");
+    const auto optimizer = optim::adafactor({{{{"w", weight}}, 0.1, 0}}, {.scale_parameter = true});
+    for (std::uint32_t step = 1; step <= 2; ++step) {
+      const trace::PhaseScope phase(trace::Phase::kOptimizer, step);
+      optimizer->step();
+    }
+    EXPECT_EQ(optimizer->state().at("w.exp_avg_sq_row").numel(), 300);
+  }
+  const auto bytes = state_bytes(trace);
+  EXPECT_EQ(bytes.at_most, Bytes(4 * (300 + 200)));
+  EXPECT_GE(bytes.temporaries, Bytes(4 * 300 * 200));
+  EXPECT_LE(bytes.temporaries, Bytes(4 * (300 * 200 + 300 + 200 + 3) + 64)) << "and a number or two";
+}
+
+TEST(ClaimedCuda, OffloadedStateIsOfOneDevice) {
+  trace::Trace trace;
+  const dryrun::DryRun dry(trace, card(80));
+  const auto here = at::empty({8}).requires_grad_(), there = at::empty({8}, at::kCUDA).requires_grad_();
+  EXPECT_THROW(optim::offloaded(optim::adamw({{{{"a", here}, {"b", there}}, 0.1, 0}})), UnsupportedError);
 }
 }  // namespace
 }  // namespace cinch::tests

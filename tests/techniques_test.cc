@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,11 +43,15 @@ void use(std::string_view key, const std::vector<std::string>& modules, std::siz
   if (key == "checkpoint") return give(plan::ActivationPolicy::kCheckpoint);
   if (key == "selective") return give(plan::ActivationPolicy::kSelective);
   if (key == "offload") return give(plan::ActivationPolicy::kOffload);
+  if (key == "checkpoint_offload") return give(plan::ActivationPolicy::kCheckpointOffload);
   if (key == "chunked_loss") return static_cast<void>(plan.loss_chunk_size = 24);
   if (key == "step_in_backward") return static_cast<void>(plan.optimizer.in_backward = true);
   if (key == "adam8bit") return static_cast<void>(plan.optimizer.state = plan::OptimizerState::k8Bit);
   if (key == "state_on_host") return static_cast<void>(plan.optimizer.place = plan::StatePlace::kHost);
   if (key == "state_on_disk") return static_cast<void>(plan.optimizer.place = plan::StatePlace::kDisk);
+  if (key == "bf16") return static_cast<void>(plan.autocast = plan::Autocast::kBf16);
+  if (key == "fp16") return static_cast<void>(plan.autocast = plan::Autocast::kFp16);
+  if (key == "alloc_conf") return static_cast<void>(plan.alloc_conf = "expandable_segments:True");
   FAIL() << "the technique " << key << " has no case here";
 }
 
@@ -69,7 +74,7 @@ Plan plan_of(const Keys& keys, const job::Job& job) {
 
 /// Two ways of one setting: no pair.
 bool same_setting(const std::string& a, const std::string& b) {
-  return a.starts_with("state_on") && b.starts_with("state_on");
+  return (a.starts_with("state_on") && b.starts_with("state_on")) || (a == "bf16" && b == "fp16");
 }
 
 std::vector<Keys> all_keys() {
@@ -89,7 +94,8 @@ std::vector<Keys> all_keys() {
 using Case = std::tuple<ModelKind, Keys>;
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   std::string name = name_of(std::get<0>(info.param));
-  for (const auto& key : std::get<1>(info.param)) name += "_" + key;
+  const char* before = "_";
+  for (const auto& key : std::get<1>(info.param)) name += std::exchange(before, "_and_") + key;
   return name;
 }
 
@@ -97,6 +103,15 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 std::vector<std::string> faults_of(const Plan& plan, const job::Job& job) {
   return plan::validate(train::make_problem(job, device::find("cpu", kThreads), Bytes(1)), plan);
 }
+
+/// In fp16 from a scale at which no step overflows: one that is left out takes less than is predicted.
+std::unique_ptr<train::Session> make_session(const job::Job& job, const Plan& plan) {
+  auto session = std::make_unique<train::Session>(job, plan);
+  if (session->grad_scaler() != nullptr) session->grad_scaler()->load_state({2, 0});
+  return session;
+}
+/// Fewer in fp16, which CPUs compute slowly.
+int steps_of(const Plan& plan) { return plan.autocast == plan::Autocast::kFp16 ? 3 : kSteps; }
 
 struct Training {
   trace::Trace trace;                 ///< Classified; initialization, the first two steps, and an evaluation if asked.
@@ -112,7 +127,7 @@ std::map<std::string, at::Tensor> copy_of(train::Session& session) {
 }
 
 /// Trains under a cap and a recorder.
-Training recorded(const job::Job& job, const Plan& plan, std::optional<Bytes> cap, int steps = kSteps) {
+Training recorded(const job::Job& job, const Plan& plan, std::optional<Bytes> cap, int steps) {
   Training run;
   trace::Trace trace, of_two;
   {
@@ -120,12 +135,14 @@ Training recorded(const job::Job& job, const Plan& plan, std::optional<Bytes> ca
     const record::Recorder recorder(trace, {.cap = cap});
     const auto session = [&] {
       const trace::PhaseScope init(trace::Phase::kInit, 0);
-      return std::make_unique<train::Session>(job, plan);
+      return make_session(job, plan);
     }();
     for (int step = 1; step <= steps; ++step) {
       run.losses.push_back(
           train::run_step(*session, [&] { return source->next(); }, static_cast<std::uint32_t>(step)).loss);
       run.live.push_back(recorder.live());
+      if (auto* scaler = session->grad_scaler(); scaler && scaler->state().clean_updates != step)
+        throw std::logic_error("step " + std::to_string(step) + " was left out: another scale, please");
       if (step != 2) continue;
       const auto other = data::open(job.data, job.model, job.train.batch_size, job.train.seed + 1);
       train::run_evaluation(*session, [&] { return other->next(); }, 1, 2);
@@ -144,24 +161,25 @@ const Training& reference(ModelKind kind, const job::Job& job, const Plan& plan)
   static std::map<std::string, Training> kept;
   const std::string key = name_of(kind) + (job.train.max_grad_norm ? " clips\n" : "\n") + plan::to_toml(plan);
   const auto found = kept.find(key);
-  return found != kept.end() ? found->second : kept.emplace(key, recorded(job, plan, std::nullopt)).first->second;
+  return found != kept.end() ? found->second : kept.emplace(key, recorded(job, plan, std::nullopt, steps_of(plan))).first->second;
 }
 
 /// The same without a recorder; saved after half of the steps and gone on with in another session.
 std::map<std::string, at::Tensor> resumed(const job::Job& job, const Plan& plan) {
   const train::ScratchFolder folder;
+  const int steps = steps_of(plan), half = steps / 2;
   const auto source = data::open(job.data, job.model, job.train.batch_size, job.train.seed);
   {
-    train::Session session(job, plan);
-    for (int step = 1; step <= kSteps / 2; ++step)
-      train::run_step(session, [&] { return source->next(); }, static_cast<std::uint32_t>(step));
+    const auto session = make_session(job, plan);
+    for (int step = 1; step <= half; ++step)
+      train::run_step(*session, [&] { return source->next(); }, static_cast<std::uint32_t>(step));
     train::run_save([&](const at::Tensor& generator) {
-      train::save_checkpoint(folder.path(), session, generator, {.step = kSteps / 2});
-    }, kSteps / 2);
+      train::save_checkpoint(folder.path(), *session, generator, {.step = half});
+    }, static_cast<std::uint32_t>(half));
   }
   train::Session session(job, plan);
   train::load_checkpoint(*train::newest_checkpoint(folder.path()), session);
-  for (int step = kSteps / 2 + 1; step <= kSteps; ++step)
+  for (int step = half + 1; step <= steps; ++step)
     train::run_step(session, [&] { return source->next(); }, static_cast<std::uint32_t>(step));
   return copy_of(session);
 }
@@ -205,7 +223,7 @@ TEST_P(Techniques, KeepTheirPromises) {
   // Prediction; and the cap: it runs at its predicted peak, and not a byte below.
   const auto expected = predicted(job, plan);
   const Bytes peak = trace::Timeline(expected).peak().bytes;
-  const Training run = recorded(job, plan, peak);
+  const Training run = recorded(job, plan, peak, steps_of(plan));
   EXPECT_EQ(trace::compare_phase_ends(expected, run.trace).value_or("no difference"), "no difference");
   EXPECT_EQ(trace::Timeline(run.trace).peak().bytes, peak);
   EXPECT_THROW(recorded(job, plan, peak - Bytes(1), 2), record::OutOfMemoryError);
@@ -262,8 +280,26 @@ TEST(Verify, SaysWhereTrainingsPart) {
 
 INSTANTIATE_TEST_SUITE_P(Alone, TechniquesBounds,
                          ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kLstm),
-                                            ::testing::Values(Keys{"micro_batch"}, Keys{"chunked_loss"}, Keys{"adam8bit"},
+                                            ::testing::Values(Keys{"micro_batch"}, Keys{"chunked_loss"}, Keys{"adam8bit"}, Keys{"bf16"}, Keys{"fp16"},
                                                               Keys{"chunked_loss", "checkpoint"})),
                          name_of_case);
+
+/// Autocast by plan is autocast by job: the same losses and weights, the same memory.
+TEST(TechniquesAutocast, IsTheJobsPrecision) {
+  train::set_threads(kThreads);
+  for (const auto& [autocast, precision] : {std::pair{plan::Autocast::kBf16, job::Precision::kBf16},
+                                            std::pair{plan::Autocast::kFp16, job::Precision::kFp16}}) {
+    const job::Job plain = job_of(ModelKind::kGpt);
+    job::Job mixed = plain;
+    mixed.train.precision = precision;
+    const Plan plan{.autocast = autocast};
+    const Training by_plan = recorded(plain, plan, std::nullopt, 4), by_job = recorded(mixed, {}, std::nullopt, 4);
+    EXPECT_EQ(by_plan.losses, by_job.losses);
+    expect_equal_weights(by_plan.weights, by_job.weights, "plan and job");
+    EXPECT_EQ(trace::first_divergence(predicted(plain, plan), predicted(mixed, {})), std::nullopt);
+    EXPECT_THAT(faults_of(plan, mixed), ::testing::ElementsAre(::testing::HasSubstr("train.precision is fp32")));
+    expect_refused_if_illegal(mixed, plan);
+  }
+}
 }  // namespace
 }  // namespace cinch::tests

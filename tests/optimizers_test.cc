@@ -44,6 +44,28 @@ INSTANTIATE_TEST_SUITE_P(Matrix, OptimizersOfJobs,
                                                               job::OptimizerKind::kLion),
                                             ::testing::Values(1, 2)));
 
+/// A prediction that trains the wrong optimizer agrees with a training that does.
+TEST(Optimizers, AreTheOnesThatTheJobNames) {
+  using job::OptimizerKind;
+  const std::map<OptimizerKind, std::set<std::string>> expected{
+      {OptimizerKind::kSgd, {"momentum_buffer"}},          {OptimizerKind::kAdam, {"exp_avg", "exp_avg_sq", "step"}},
+      {OptimizerKind::kAdamW, {"exp_avg", "exp_avg_sq", "step"}}, {OptimizerKind::kLion, {"exp_avg"}},
+      {OptimizerKind::kAdafactor, {"exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col", "step"}}};
+  std::map<OptimizerKind, at::Tensor> weights;
+  for (const auto& [kind, state] : expected) {
+    auto job = small_job(ModelKind::kMlp, 4);
+    job.train.optimizer = {.kind = kind, .momentum = 0.9, .weight_decay = 0.1};
+    train::Session session(job, {});
+    session.step(data::open(job.data, job.model, 4, job.train.seed)->next());
+    std::set<std::string> names;
+    for (const auto& [name, tensor] : session.optimizer().state()) names.insert(name.substr(name.rfind('.') + 1));
+    EXPECT_EQ(names, state) << static_cast<int>(kind);
+    weights[kind] = session.model().parameters().front().detach().clone();
+  }
+  for (const auto& [kind, weight] : weights)
+    for (const auto& [other, another] : weights) EXPECT_EQ(at::equal(weight, another), kind == other);
+}
+
 // ---- and those that are made in C++ ---------------------------------------------------------------------------------
 
 enum class Kind : std::uint8_t {

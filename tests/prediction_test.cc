@@ -199,6 +199,15 @@ TEST(PredictionOf, AShortLastMicroBatch) {
   }
 }
 
+TEST(PredictionOf, PaddingThatIsNotTrained) {
+  for (const auto kind : {ModelKind::kBertMasked, ModelKind::kBertClassifier, ModelKind::kLlama}) {
+    auto job = small_job(kind, 3);
+    if (auto* bert = std::get_if<job::BertConfig>(&job.model)) bert->padding_token = 0;
+    if (auto* llama = std::get_if<job::LlamaConfig>(&job.model)) llama->padding_token = 299;
+    expect_predicted(job);
+  }
+}
+
 TEST(PredictionOf, ASingleSample) {
   for (auto kind : {ModelKind::kGpt, ModelKind::kMlp}) expect_predicted(small_job(kind, 1));
 }

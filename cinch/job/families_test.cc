@@ -19,8 +19,7 @@ const std::string kLlama =
     "context_length = 32\nvocab_size = 256" +
     kRest;
 const std::string kUnet = "[model]\nkind = \"unet\"\nclasses = 3\nimage_size = 64" + kRest;
-const std::string kLstm =
-    "[model]\nkind = \"lstm\"\nlayers = 2\nhidden_size = 48\ncontext_length = 32" + kRest;
+const std::string kLstm = "[model]\nkind = \"lstm\"\nlayers = 2\nhidden_size = 48\ncontext_length = 32" + kRest;
 
 Job with(const std::string& text, std::vector<std::string> overrides = {}) {
   return parse(text, "job.toml", overrides);
@@ -42,6 +41,7 @@ TEST(Families, UnsaidKeysHaveDefaults) {
   EXPECT_EQ(bert.vocab_size, 30522);
   EXPECT_EQ(bert.token_types, 2);
   EXPECT_EQ(bert.classes, 0);
+  EXPECT_EQ(bert.padding_token, -1);
   EXPECT_EQ(bert.dropout, 0.1);
   EXPECT_EQ(bert.norm_eps, 1e-12);
   const auto vit = std::get<VitConfig>(with(kVit).model);
@@ -56,6 +56,7 @@ TEST(Families, UnsaidKeysHaveDefaults) {
   EXPECT_EQ(llama.rope_theta, 10000);
   EXPECT_EQ(llama.norm_eps, 1e-5);
   EXPECT_FALSE(llama.tie_weights);
+  EXPECT_EQ(llama.padding_token, -1);
   const auto unet = std::get<UnetConfig>(with(kUnet).model);
   EXPECT_EQ(unet.base_channels, 64);
   EXPECT_EQ(unet.levels, 4);
@@ -68,11 +69,12 @@ TEST(Families, UnsaidKeysHaveDefaults) {
 
 TEST(Families, WhatIsPrintedReadsBackTheSame) {
   const std::vector<std::vector<std::string>> bert{
-      {"model.classes=3", "model.dropout=0.25"},
+      {"model.classes=3", "model.dropout=0.25", "model.padding_token=7"},
       {"model.token_types=3", "model.vocab_size=77", "model.context_length=9", "model.norm_eps=1e-3",
        "model.attention_dropout=0", "model.intermediate_size=5"}};
   const std::vector<std::vector<std::string>> llama{
-      {"model.key_value_heads=2", "model.head_size=6", "model.tie_weights=true", "model.rope_theta=5e5"},
+      {"model.key_value_heads=2", "model.head_size=6", "model.tie_weights=true", "model.rope_theta=5e5",
+       "model.padding_token=255"},
       {"model.heads=5", "model.key_value_heads=1", "model.head_size=64", "model.norm_eps=1e-3"}};
   const std::vector<std::vector<std::string>> vit{{"model.patch_size=4", "model.image_size=12", "model.channels=1",
                                                    "model.dropout=0.5", "model.attention_dropout=0.125",
@@ -109,8 +111,9 @@ TEST(Families, KeysOfOtherKindsAreUnknown) {
 }
 
 TEST(Families, RangesAreChecked) {
-  for (const char* text : {"model.layers=0", "model.heads=0", "model.intermediate_size=0", "model.classes=-1",
-                           "model.token_types=0", "model.norm_eps=0", "model.dropout=1", "model.vocab_size=0"}) {
+  for (const char* text :
+       {"model.layers=0", "model.heads=0", "model.intermediate_size=0", "model.classes=-1", "model.token_types=0",
+        "model.norm_eps=0", "model.dropout=1", "model.vocab_size=0", "model.padding_token=-2"}) {
     EXPECT_THAT(error_of(kBert, {text}).what(), HasSubstr("must be")) << text;
   }
   for (const char* text : {"model.classes=0", "model.patch_size=0", "model.channels=0"}) {
@@ -133,6 +136,8 @@ TEST(Families, RelationsAreChecked) {
   EXPECT_NO_THROW(with(kLlama, {"model.heads=5", "model.head_size=8"}));
   EXPECT_THAT(error_of(kLlama, {"model.key_value_heads=3"}).what(), HasSubstr("3, which does not divide heads 4"));
   EXPECT_THAT(error_of(kLlama, {"model.head_size=7"}).what(), HasSubstr("head_size is 7"));
+  EXPECT_THAT(error_of(kLlama, {"model.padding_token=256"}).what(), HasSubstr("padding_token is 256, no token of"));
+  EXPECT_THAT(error_of(kBert, {"model.padding_token=30522"}).what(), HasSubstr("padding_token is 30522, no token of"));
   EXPECT_EQ(error_of(kLlama, {"model.hidden_size=12"}).key(), "model.head_size");
   const ConfigError odd = error_of(kUnet, {"model.image_size=40"});
   EXPECT_THAT(odd.what(), AllOf(HasSubstr("image_size is 40"), HasSubstr("no multiple of 16")));

@@ -78,6 +78,20 @@ TEST_F(HuggingFaceTest, OverridesWinAndContextIsCapped) {
               HasSubstr("n_positions is 1024, less than the context length 1025"));
 }
 
+/// As transformers hands it to torch.nn.Embedding, which counts from the end if it is negative.
+TEST_F(HuggingFaceTest, PaddingIsTransformers) {
+  const auto bert = [&](const std::string& more) { return std::get<BertConfig>(job(of("bert", more)).model); };
+  const auto llama = [&](const std::string& more) { return std::get<LlamaConfig>(job(of("llama", more)).model); };
+  EXPECT_EQ(bert("").padding_token, 0);
+  EXPECT_EQ(bert(R"(, "pad_token_id": 5)").padding_token, 5);
+  EXPECT_EQ(bert(R"(, "pad_token_id": null)").padding_token, -1);
+  EXPECT_EQ(llama("").padding_token, -1);
+  EXPECT_EQ(llama(R"(, "pad_token_id": 0)").padding_token, 0);
+  EXPECT_EQ(llama(R"(, "pad_token_id": -1)").padding_token, 31999);
+  EXPECT_THAT(refusal(of("llama", R"(, "pad_token_id": 32000)")), HasSubstr("pad_token_id is 32000, no token of"));
+  EXPECT_THAT(refusal(of("bert", R"(, "pad_token_id": -30523)")), HasSubstr("pad_token_id is -30523"));
+}
+
 TEST_F(HuggingFaceTest, AJobFileNamesAFolder) {
   config(gpt2(R"(, "n_layer": 3, "activation_function": "gelu")"));
   std::ofstream(folder_ / "model.safetensors") << "not read";

@@ -41,6 +41,8 @@ struct BertConfig {
   std::int64_t layers = 0, hidden_size = 0, heads = 0,
                intermediate_size = 0;  ///< intermediate_size unsaid: 4 × hidden_size.
   std::int64_t context_length = 512, vocab_size = 30522, token_types = 2, classes = 0;
+  /// The token that fills short rows up: its embedding begins as 0 and gets no gradient as an input's. -1: there is none.
+  std::int64_t padding_token = -1;
   double dropout = 0.1, attention_dropout = 0.1;
   double norm_eps = 1e-12;
 };
@@ -59,6 +61,7 @@ struct LlamaConfig {
   std::int64_t key_value_heads = 0;  ///< Divides heads; unsaid: as many.
   std::int64_t head_size = 0;        ///< Even; unsaid: hidden_size / heads.
   std::int64_t context_length = 0, vocab_size = 0;
+  std::int64_t padding_token = -1;  ///< As BERT's.
   double rope_theta = 10000, norm_eps = 1e-5;
   bool tie_weights = false;
 };

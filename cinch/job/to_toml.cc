@@ -62,6 +62,7 @@ struct Writer {
     line("vocab_size", bert.vocab_size);
     line("token_types", bert.token_types);
     line("classes", bert.classes);
+    line("padding_token", bert.padding_token);
     line("dropout", bert.dropout);
     line("attention_dropout", bert.attention_dropout);
     line("norm_eps", bert.norm_eps);
@@ -88,6 +89,7 @@ struct Writer {
     line("intermediate_size", llama.intermediate_size);
     line("context_length", llama.context_length);
     line("vocab_size", llama.vocab_size);
+    line("padding_token", llama.padding_token);
     line("rope_theta", llama.rope_theta);
     line("norm_eps", llama.norm_eps);
     line("tie_weights", llama.tie_weights);

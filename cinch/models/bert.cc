@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "cinch/models/internal/embedding.h"
 #include "cinch/models/internal/loss.h"
 #include "cinch/techniques/call.h"
 
@@ -28,13 +29,16 @@ std::shared_ptr<nn::Module> group() { return std::make_shared<nn::Module>("Group
 }  // namespace
 
 BertEmbeddingsImpl::BertEmbeddingsImpl(const job::BertConfig& config)
-    : word_embeddings_(register_module("word_embeddings", nn::Embedding(config.vocab_size, config.hidden_size))),
+    : word_embeddings_(register_module(
+          "word_embeddings", internal::token_embedding(config.vocab_size, config.hidden_size, config.padding_token))),
       position_embeddings_(
           register_module("position_embeddings", nn::Embedding(config.context_length, config.hidden_size))),
       token_type_embeddings_(
           register_module("token_type_embeddings", nn::Embedding(config.token_types, config.hidden_size))),
       norm_(register_module("LayerNorm", layer_norm(config))),
       dropout_(register_module("dropout", nn::Dropout(config.dropout))) {}
+
+void BertEmbeddingsImpl::zero_padding() { internal::zero_padding(word_embeddings_); }
 
 at::Tensor BertEmbeddingsImpl::forward(const at::Tensor& tokens) {
   const auto type = token_type_embeddings_->weight.select(0, 0);
@@ -105,6 +109,7 @@ Bert::Bert(const job::BertConfig& config) : embeddings_(register_module("embeddi
     predictions_ = register_module("cls", group())->register_module("predictions", BertPredictions(config));
   }
   initialize_encoder(*this);
+  embeddings_->zero_padding();
 }
 
 at::Tensor Bert::hidden(const at::Tensor& tokens, const at::Tensor& attention_mask) {

@@ -22,6 +22,7 @@ class BertEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit BertEmbeddingsImpl(const job::BertConfig& config);
   at::Tensor forward(const at::Tensor& tokens);  ///< [batch, length] to [batch, length, hidden].
+  void zero_padding();  ///< What stands for padding, after weights were drawn.
   const at::Tensor& words() const { return word_embeddings_->weight; }
 
  private:

@@ -55,6 +55,22 @@ TEST(Bert, DropsOutInTrainingAlone) {
   EXPECT_TRUE(at::equal(model.hidden(tokens), model.hidden(tokens)));
 }
 
+TEST(Bert, DoesNotTrainPadding) {
+  for (const std::int64_t padding : {-1, 3}) {
+    at::manual_seed(5);
+    auto config = tiny(5);
+    config.padding_token = padding;
+    Bert model(config);
+    const auto& words = model.named_parameters()["embeddings.word_embeddings.weight"];
+    EXPECT_EQ(words[3].count_nonzero().item<int>(), padding < 0 ? 16 : 0);
+    const auto tokens = at::arange(8).expand({2, 8});
+    model.loss_sum({tokens, at::zeros({2}, at::kLong), 2}).backward();
+    const auto per_token = words.grad().ne(0).sum(1);
+    for (std::int64_t token = 0; token < 8; ++token)
+      EXPECT_EQ(per_token[token].item<int>() > 0, token != padding) << token;
+  }
+}
+
 TEST(Bert, Trains) {
   for (const std::int64_t classes : {0, 5}) {
     at::manual_seed(4);

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "cinch/models/internal/embedding.h"
 #include "cinch/models/internal/loss.h"
 #include "cinch/techniques/call.h"
 
@@ -93,7 +94,8 @@ at::Tensor LlamaLayerImpl::forward(const at::Tensor& x, const at::Tensor& cos, c
 
 Llama::Llama(const job::LlamaConfig& config)
     : config_(completed(config)),
-      embed_tokens_(register_module("embed_tokens", nn::Embedding(config.vocab_size, config.hidden_size))) {
+      embed_tokens_(register_module(
+          "embed_tokens", internal::token_embedding(config.vocab_size, config.hidden_size, config.padding_token))) {
   auto layers = register_module("layers", nn::ModuleList());
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     layers_.emplace_back(config_);
@@ -105,6 +107,7 @@ Llama::Llama(const job::LlamaConfig& config)
   for (auto& item : named_parameters()) {
     if (item.key().find("norm") == std::string::npos) item.value().normal_(0, 0.02);
   }
+  internal::zero_padding(embed_tokens_);
 }
 
 /// Made anew for every batch, of its length: a few numbers against a step's, and nothing to save, move or round with

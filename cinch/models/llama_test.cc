@@ -65,6 +65,17 @@ TEST(Llama, UnsaidSizesFollowFromTheOthers) {
   EXPECT_EQ(model.named_parameters()["layers.1.self_attn.k_proj.weight"].sizes(), (std::vector<std::int64_t>{16, 16}));
 }
 
+TEST(Llama, DoesNotTrainPadding) {
+  auto config = tiny();
+  config.padding_token = 2;
+  Llama model(config);
+  const auto& words = model.named_parameters()["embed_tokens.weight"];
+  EXPECT_EQ(words[2].count_nonzero().item<int>(), 0);
+  model.hidden(at::arange(4).unsqueeze(0)).square().sum().backward();
+  const auto per_token = words.grad().ne(0).sum(1);
+  for (std::int64_t token = 0; token < 4; ++token) EXPECT_EQ(per_token[token].item<int>() > 0, token != 2) << token;
+}
+
 TEST(Llama, Trains) {
   for (const bool tied : {false, true}) {
     at::manual_seed(4);

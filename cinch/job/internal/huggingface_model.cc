@@ -94,6 +94,19 @@ toml::table bert_like(const JsonConfig& config, const char* kind, double dropout
                      {"norm_eps", config.number({"layer_norm_eps"}, 1e-12)}};
 }
 
+/// The row of the embedding that torch.nn.Embedding does not train, counted from the end if negative; -1: there is
+/// none.
+std::int64_t padding_token(const JsonConfig& config, std::optional<std::int64_t> unsaid, std::int64_t vocab_size) {
+  const char* const kKey = "pad_token_id";
+  if (config.is_null(kKey) || (!unsaid && config.find({kKey}) == nullptr)) return -1;
+  const std::int64_t token = config.integer({kKey}, unsaid, -vocab_size);
+  if (token >= vocab_size) {
+    config.fail(kKey, fmt::format("is {}, no token of vocab_size {}", token, vocab_size),
+                "null says that none is padding.");
+  }
+  return token < 0 ? vocab_size + token : token;
+}
+
 toml::table bert(const JsonConfig& config, std::int64_t classes, Context& context) {
   config.want("position_embedding_type", "absolute", {"absolute"});
   config.want("tie_word_embeddings", true, true, "cinch's masked-language head shares the embedding");
@@ -105,7 +118,9 @@ toml::table bert(const JsonConfig& config, std::int64_t classes, Context& contex
   }
   const std::int64_t positions = config.integer({"max_position_embeddings"}, 512);
   model.insert("context_length", learned_context(config, "max_position_embeddings", positions, context));
-  model.insert("vocab_size", config.integer({"vocab_size"}, 30522));
+  const std::int64_t vocab_size = config.integer({"vocab_size"}, 30522);
+  model.insert("vocab_size", vocab_size);
+  model.insert("padding_token", padding_token(config, 0, vocab_size));
   model.insert("token_types", config.integer({"type_vocab_size"}, 2));
   model.insert("classes", classes);
   return model;
@@ -161,6 +176,7 @@ toml::table rotary(const JsonConfig& config, std::int64_t inner, std::int64_t de
                      hidden = config.integer({"hidden_size"}, 4096);
   const bool all = default_kv == 0 || config.is_null("num_key_value_heads");
   const std::int64_t kv = config.integer({"num_key_value_heads"}, all ? heads : default_kv);
+  const std::int64_t vocab_size = config.integer({"vocab_size"}, 32000);
   if (!config.find({"head_dim"}) && hidden % heads != 0) {
     config.fail("num_attention_heads", fmt::format("is {}, which does not divide hidden_size {}", heads, hidden));
   }
@@ -173,7 +189,8 @@ toml::table rotary(const JsonConfig& config, std::int64_t inner, std::int64_t de
       {"head_size", config.integer({"head_dim"}, hidden / heads)},
       {"intermediate_size", config.integer({"intermediate_size"}, inner)},
       {"context_length", default_context(config.integer({"max_position_embeddings"}, positions), context)},
-      {"vocab_size", config.integer({"vocab_size"}, 32000)},
+      {"vocab_size", vocab_size},
+      {"padding_token", padding_token(config, std::nullopt, vocab_size)},
       {"rope_theta", rope_theta(config)},
       {"norm_eps", config.number({"rms_norm_eps"}, 1e-6)},
       {"tie_weights", config.boolean("tie_word_embeddings", false)}};

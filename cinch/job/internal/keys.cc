@@ -11,11 +11,11 @@ std::vector<std::string> model_keys(std::size_t kind) {
       {"kind", "depth", "classes", "channels", "image_size"},
       {"kind", "sizes", "dropout"},
       {"kind", "layers", "hidden_size", "heads", "intermediate_size", "context_length", "vocab_size", "token_types",
-       "classes", "dropout", "attention_dropout", "norm_eps"},
+       "classes", "padding_token", "dropout", "attention_dropout", "norm_eps"},
       {"kind", "layers", "hidden_size", "heads", "intermediate_size", "patch_size", "image_size", "channels", "classes",
        "dropout", "attention_dropout", "norm_eps"},
       {"kind", "layers", "hidden_size", "heads", "key_value_heads", "head_size", "intermediate_size", "context_length",
-       "vocab_size", "rope_theta", "norm_eps", "tie_weights"},
+       "vocab_size", "padding_token", "rope_theta", "norm_eps", "tie_weights"},
       {"kind", "base_channels", "levels", "classes", "channels", "image_size"},
       {"kind", "layers", "hidden_size", "context_length", "vocab_size", "dropout", "tie_weights"},
   };

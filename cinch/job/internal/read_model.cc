@@ -13,6 +13,7 @@ namespace cinch::job::internal {
 namespace {
 constexpr IntegerRange kLayers{1, 10'000};
 constexpr IntegerRange kLevels{1, 10};
+constexpr IntegerRange kToken{-1, kLargest};  ///< -1: none.
 
 GptConfig read_gpt(const Section& model) {
   GptConfig gpt;
@@ -71,6 +72,7 @@ BertConfig read_bert(const Section& model) {
   bert.vocab_size = model.integer("vocab_size", kSize, bert.vocab_size);
   bert.token_types = model.integer("token_types", kSize, bert.token_types);
   bert.classes = model.integer("classes", kCount, bert.classes);
+  bert.padding_token = model.integer("padding_token", kToken, bert.padding_token);
   return bert;
 }
 
@@ -98,6 +100,7 @@ LlamaConfig read_llama(const Section& model) {
   llama.intermediate_size = model.integer("intermediate_size", kSize);
   llama.context_length = model.integer("context_length", kSize);
   llama.vocab_size = model.integer("vocab_size", kSize);
+  llama.padding_token = model.integer("padding_token", kToken, llama.padding_token);
   llama.rope_theta = model.number("rope_theta", kPositive, llama.rope_theta);
   llama.norm_eps = model.number("norm_eps", kPositive, llama.norm_eps);
   llama.tie_weights = model.boolean("tie_weights", llama.tie_weights);

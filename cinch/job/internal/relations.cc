@@ -46,13 +46,22 @@ struct CheckModel {
   void operator()(const ResNetConfig&) const {}
   void operator()(const MlpConfig&) const {}
   void operator()(const LstmConfig&) const {}
-  void operator()(const BertConfig& bert) const { heads(bert.heads, bert.hidden_size); }
+  void padding(std::int64_t token, std::int64_t vocab_size) const {
+    if (token < vocab_size) return;
+    model.fail("padding_token", fmt::format("is {}, no token of vocab_size {}", token, vocab_size),
+               "Tokens count from 0; -1 says that none is padding.");
+  }
+  void operator()(const BertConfig& bert) const {
+    heads(bert.heads, bert.hidden_size);
+    padding(bert.padding_token, bert.vocab_size);
+  }
   void operator()(const VitConfig& vit) const {
     heads(vit.heads, vit.hidden_size);
     check_divides(model, "patch_size", vit.patch_size, "image_size", vit.image_size,
                   "An image is cut into whole patches.");
   }
   void operator()(const LlamaConfig& llama) const {
+    padding(llama.padding_token, llama.vocab_size);
     check_divides(model, "key_value_heads", llama.key_value_heads, "heads", llama.heads,
                   "Every key and value serves equally many heads.");
     if (llama.head_size % 2 != 0) {

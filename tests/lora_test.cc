@@ -123,6 +123,28 @@ TEST_P(LoraMemory, TheBaseTakesNeitherGradientsNorState) {
   EXPECT_LE(state, adapters * 2 + Bytes(4 * count)) << "and steps";
 }
 
+/// After Module::to() adapters are where the weights are, and so are the scales of weights that are kept rounded.
+TEST(LoraMoves, ToAnotherDevice) {
+  for (const auto base : {BaseWeights::kAsTheyAre, BaseWeights::kBFloat16, BaseWeights::kInt8}) {
+    const auto job = small_job(ModelKind::kGpt, 4);
+    trace::Trace trace;
+    const dryrun::DryRun dry(trace, device::find("a100-80gb"));
+    const auto model = adapted_model(job, ModelKind::kGpt, base);
+    model->to(at::kCUDA);
+    auto batch = data::example_batch(job.data, job.model, 4);
+    batch.inputs = batch.inputs.to(at::kCUDA);
+    batch.targets = batch.targets.to(at::kCUDA);
+    model->loss_sum(batch).backward();
+    int adapters = 0;
+    for (const auto& parameter : model->parameters()) {
+      EXPECT_TRUE(parameter.is_cuda());
+      EXPECT_EQ(parameter.grad().defined(), parameter.requires_grad());
+      adapters += parameter.requires_grad() ? 1 : 0;
+    }
+    EXPECT_EQ(adapters, 2 * (3 + 3 + 1));
+  }
+}
+
 TEST(LoraFiles, AdaptersAloneGoThroughSafetensors) {
   const auto job = small_job(ModelKind::kLlama, 4);
   at::manual_seed(1);

@@ -156,7 +156,7 @@ void adapt(AdaptedModule& item, const LoraOptions& options) {
 void require_attached(const AdaptedModule& item) {
   if (internal::adapter_of(item.weight) == item.adapter) return;
   throw UsageError("LoRA: " + item.path + " has lost its adapter: its weight was replaced.",
-                   "Move and cast a model (to()) before it gets adapters, not after.");
+                   "Load the model's weights (torch::load, set_data) before it gets adapters, not after.");
 }
 
 }  // namespace

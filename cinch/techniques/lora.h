@@ -9,10 +9,13 @@
 // stays as it is: the adapter hangs on the weight, and takes effect wherever a Linear or Embedding, or at::linear(),
 // uses it.
 //
-// Limits. Layers that are no torch::nn::Linear or Embedding have no adapters. Move and cast the model before: to()
-// makes new weights, without adapters (adapters and merging notice and throw, forward does not); so does clone(). Ops
-// other than those of Linear and Embedding (an at::mm with the weight) see the base weight alone;
-// linear_cross_entropy() refuses it.
+// Module::to() moves and casts adapters along with their weights; a weight that is kept rounded then takes the new
+// dtype's room.
+//
+// Limits. Layers that are no torch::nn::Linear or Embedding have no adapters. An adapted layer has no clone(): it
+// throws. What puts another tensor in a weight's place (set_data(), torch::load()) leaves its adapter behind: adapters
+// and merging notice and throw, forward does not. Ops other than those of Linear and Embedding (an at::mm with the
+// weight) see the base weight alone; linear_cross_entropy() refuses it.
 
 #include <cstdint>
 #include <map>

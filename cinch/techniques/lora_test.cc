@@ -219,6 +219,17 @@ TEST_P(LoraRounded, TrainsWhatTheRoundedWeightsGive) {
   }
 }
 
+TEST_P(LoraRounded, KeepsItsAdaptersWhereAModelIsCast) {
+  Net net;
+  const Lora lora(*net, {.targets = kAll, .rank = 4, .base = GetParam().base});
+  draw(lora);
+  const auto before = net->forward(tokens()).detach();
+  net->to(at::kDouble);
+  const auto after = net->forward(tokens()).detach();
+  EXPECT_EQ(after.scalar_type(), at::kDouble);
+  EXPECT_LT(relative_difference(before.to(at::kDouble), after), 1e-6);
+}
+
 TEST_P(LoraRounded, RefusesToMerge) {
   Net net;
   Lora lora(*net, {.targets = {"up"}, .base = GetParam().base});
@@ -333,9 +344,59 @@ TEST(Lora, WhatCannotBeIsRefused) {
 TEST(Lora, AWeightThatWasReplacedIsNoticed) {
   Net net;
   Lora lora(*net, {.targets = {"up"}});
-  net->to(at::kDouble);
+  net->up->weight.set_data(at::ones_like(net->up->weight));
   EXPECT_THROW(lora.merge(), UsageError);
   EXPECT_THROW(lora.tensors(), UsageError);
+}
+
+TEST(Lora, SurvivesCasts) {
+  for (const bool trained : {false, true}) {
+    Net net;
+    Lora lora(*net, {.targets = kAll, .rank = 4});
+    draw(lora);
+    net->up->weight.requires_grad_(trained);
+    const auto before = net->forward(tokens()).detach();
+    net->to(at::kDouble);
+    EXPECT_EQ(lora.tensors().size(), 6u);
+    EXPECT_LT(relative_difference(before.to(at::kDouble), net->forward(tokens()).detach()), 1e-6);
+    net->forward(tokens()).square().sum().backward();
+    for (const auto& parameter : lora.parameters()) EXPECT_EQ(parameter.grad().scalar_type(), at::kDouble);
+    EXPECT_EQ(net->up->weight.grad().defined(), trained);
+    const auto adapted = net->features(tokens()).detach();
+    lora.merge();
+    EXPECT_LT(relative_difference(net->features(tokens()).detach(), adapted), 1e-12);
+    lora.unmerge();
+  }
+}
+
+/// What a program makes of a weight that it trains keeps the graph.
+TEST(Lora, ACopyOfAWeightThatIsTrainedHasItsGradient) {
+  Net net;
+  const Lora lora(*net, {.targets = {"up"}, .rank = 4});
+  draw(lora);
+  net->up->weight.requires_grad_();
+  const auto with = at::linear(at::ones({2, 64}, at::kDouble), net->up->weight.to(at::kDouble));
+  EXPECT_LT(relative_difference(net->up->forward(at::ones({2, 64})).to(at::kDouble) - net->up->bias, with), 1e-5);
+  with.sum().backward();
+  EXPECT_TRUE(at::equal(net->up->weight.grad(), at::full({96, 64}, 2.0)));
+}
+
+TEST(Lora, AnAdaptedLayerIsNotCloned) {
+  for (const char* layer : {"0", "1"}) {
+    nn::Sequential net(nn::Embedding(4, 4), nn::Linear(4, 4));
+    const Lora lora(*net, {.targets = {layer}});
+    EXPECT_THROW(net->clone(), c10::Error);
+  }
+}
+
+/// As in PEFT: what stands for padding is not adapted either.
+TEST(Lora, PaddingGetsNoAdapter) {
+  nn::Sequential net(nn::Embedding(nn::EmbeddingOptions(6, 4).padding_idx(2)));
+  const Lora lora(*net, {.targets = {"0"}, .rank = 3});
+  draw(lora);
+  net->forward(at::arange(6)).square().sum().backward();
+  const auto per_token = lora.parameters()[0].grad().ne(0).sum(0);
+  for (int token = 0; token < 6; ++token) EXPECT_EQ(per_token[token].item<int>() > 0, token != 2) << token;
 }
 
 TEST(Lora, TheChunkedLossDoesNotPassOverAnAdapter) {

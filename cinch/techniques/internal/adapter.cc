@@ -16,14 +16,27 @@ namespace {
 constexpr auto kKey = c10::DispatchKey::DeferredInit;
 
 struct Mark final : c10::BackendMeta {
-  Mark(std::shared_ptr<Adapter> of, bool is_transposed) : adapter(std::move(of)), transposed(is_transposed) {}
+  Mark(std::shared_ptr<Adapter> of, at::ScalarType of_model, bool is_transposed)
+      : adapter(std::move(of)), dtype(of_model), transposed(is_transposed) {}
   std::shared_ptr<Adapter> adapter;
+  at::ScalarType dtype;  ///< The model's: a rounded weight is kept in another one.
   bool transposed;
 };
 
 const Mark* mark_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.key_set().has(kKey)) return nullptr;
   return dynamic_cast<const Mark*>(tensor.unsafeGetTensorImpl()->get_backend_meta());
+}
+
+/// `tensor`, which is nobody else's, with the mark.
+at::Tensor marked(const at::Tensor& tensor, c10::intrusive_ptr<Mark> mark) {
+  const auto* from = tensor.unsafeGetTensorImpl();
+  auto result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()), from->key_set().add(kKey),
+                                                         from->dtype());
+  auto* impl = result.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  impl->set_backend_meta(std::move(mark));
+  return result;
 }
 
 const Adapter* adapter_in(const at::Tensor& tensor, bool transposed) {
@@ -71,10 +84,25 @@ struct RestoredLinear final : torch::autograd::Function<RestoredLinear> {
   }
 };
 
+/// A marked copy of a weight that is trained. `copy`: what is called to make it.
+struct TrainedCopy final : torch::autograd::Function<TrainedCopy> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& self,
+                            const std::function<at::Tensor()>& copy) {
+    context->saved_data["dtype"] = static_cast<std::int64_t>(self.scalar_type());
+    context->saved_data["device"] = self.device();
+    return copy();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& incoming) {
+    const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
+    return {incoming[0].to(context->saved_data["device"].toDevice(), dtype), {}};
+  }
+};
+
 bool autocasts(const at::Tensor& tensor) { return at::autocast::is_autocast_enabled(tensor.device().type()); }
 
-// ---- the ops
-// ----------------------------------------------------------------------------------------------------------
+// ---- the ops --------------------------------------------------------------------------------------------------------
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const Below below;
@@ -88,7 +116,8 @@ at::Tensor t(const at::Tensor& self) {
   const Below below;
   auto result = at::t(self);
   if (const auto* mark = mark_of(self)) {
-    result.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<Mark>(mark->adapter, !mark->transposed));
+    result.unsafeGetTensorImpl()->set_backend_meta(
+        c10::make_intrusive<Mark>(mark->adapter, mark->dtype, !mark->transposed));
   }
   return result;
 }
@@ -113,8 +142,23 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices, c10::S
                      bool sparse) {
   const Below below;
   const auto plain = [&] { return at::embedding_symint(weight, indices, padding, by_frequency, sparse); };
-  const auto* adapter = adapter_in(weight, false);
-  return adapter == nullptr ? plain() : adapter->embedding(weight, indices, plain);
+  const auto* mark = mark_of(weight);
+  if (mark == nullptr || mark->transposed) return plain();
+  return mark->adapter->embedding(weight, mark->dtype, indices, padding.expect_int(), plain);
+}
+
+/// What Module::to() makes of a weight: the adapter goes along.
+at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                   std::optional<at::Device> device, std::optional<bool> pin_memory, bool non_blocking,
+                   std::optional<at::MemoryFormat> format) {
+  const Below below;
+  const auto plain = [&] { return at::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format); };
+  const auto* mark = mark_of(self);
+  if (mark == nullptr) return plain();
+  const auto copy = [&] {
+    return marked(plain(), c10::make_intrusive<Mark>(mark->adapter, dtype.value_or(mark->dtype), mark->transposed));
+  };
+  return self.requires_grad() && at::GradMode::is_enabled() ? TrainedCopy::apply(self, copy) : copy();
 }
 
 void install() {
@@ -129,6 +173,7 @@ void install() {
     aten.impl("matmul", TORCH_FN(matmul));
     aten.impl("addmm", TORCH_FN(addmm));
     aten.impl("embedding", TORCH_FN(embedding));
+    aten.impl("_to_copy", TORCH_FN(to_copy));
     return all;
   }();
   static_cast<void>(libraries);
@@ -138,7 +183,6 @@ void install() {
 
 at::Tensor BaseWeight::round(const at::Tensor& weight, BaseWeights how) {
   kind = how;
-  dtype = weight.scalar_type();
   const at::NoGradGuard no_grad;
   if (how == BaseWeights::kAsTheyAre) return weight.detach();
   if (how == BaseWeights::kBFloat16) return weight.to(at::kBFloat16);
@@ -147,6 +191,11 @@ at::Tensor BaseWeight::round(const at::Tensor& weight, BaseWeights how) {
   scales = blocks.abs().amax(-1).div_(127);
   const auto divisor = scales.masked_fill(scales.eq(0), 1).unsqueeze(-1);
   return blocks.div_(divisor).round_().view({rows, columns}).to(at::kChar);
+}
+
+const at::Tensor& BaseWeight::scales_on(at::Device device) const {
+  if (scales.defined() && scales.device() != device) scales = scales.to(device);
+  return scales;
 }
 
 at::Tensor BaseWeight::restore(const at::Tensor& kept, const at::Tensor& scales, at::ScalarType dtype) {
@@ -173,8 +222,8 @@ at::Tensor Adapter::linear(const at::Tensor& input, const at::Tensor& weight, co
     const auto some = [](const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
     const auto added = bias.value_or(at::Tensor());
     const bool frozen = added.defined() && !added.requires_grad();
-    result =
-        RestoredLinear::apply(input, weight.detach(), some(base.scales), frozen ? some(added) : std::nullopt, dtype);
+    result = RestoredLinear::apply(input, weight.detach(), some(base.scales_on(weight.device())),
+                                   frozen ? some(added) : std::nullopt, dtype);
     if (added.defined() && !frozen) result.add_(added.to(dtype));
   }
   if (of_embedding || kept.defined()) return result;  // a tied head is not adapted; a merged weight has it all
@@ -186,34 +235,29 @@ at::Tensor Adapter::linear(const at::Tensor& input, const at::Tensor& weight, co
   return result.add_(change.to(result.scalar_type()), scaling);
 }
 
-at::Tensor Adapter::embedding(const at::Tensor& weight, const at::Tensor& indices,
-                              const std::function<at::Tensor()>& plain) const {
+at::Tensor Adapter::embedding(const at::Tensor& weight, at::ScalarType dtype, const at::Tensor& indices,
+                              std::int64_t padding, const std::function<at::Tensor()>& plain) const {
   at::Tensor result;
   if (base.kind == BaseWeights::kAsTheyAre) {
     result = plain();
   } else {
     const at::NoGradGuard no_grad;
     const auto flat = indices.reshape({-1});
-    const auto scales = base.scales.defined() ? base.scales.index_select(0, flat) : at::Tensor();
+    const auto& all_scales = base.scales_on(weight.device());
+    const auto scales = all_scales.defined() ? all_scales.index_select(0, flat) : at::Tensor();
     auto sizes = indices.sizes().vec();
     sizes.push_back(weight.size(1));
-    const auto rows = BaseWeight::restore(weight.index_select(0, flat), scales, base.dtype);
+    const auto rows = BaseWeight::restore(weight.index_select(0, flat), scales, dtype);
     result = at::_unsafe_view(rows, sizes);  // no view to autograd: it is added to, where gradients are wanted
   }
   if (!of_embedding || kept.defined()) return result;
-  const auto change = at::linear(at::embedding(a.t(), indices), b);
+  const auto change = at::linear(at::embedding(a.t(), indices, padding), b);
   return result.add_(change.to(result.scalar_type()), scaling);
 }
 
 void attach(const at::Tensor& parameter, const at::Tensor& weight, std::shared_ptr<Adapter> adapter) {
   install();
-  const auto* from = weight.unsafeGetTensorImpl();
-  auto marked = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(weight.storage()), from->key_set().add(kKey),
-                                                         from->dtype());
-  auto* impl = marked.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(weight.sizes(), weight.strides(), weight.storage_offset());
-  impl->set_backend_meta(c10::make_intrusive<Mark>(std::move(adapter), false));
-  parameter.set_data(marked);
+  parameter.set_data(marked(weight, c10::make_intrusive<Mark>(std::move(adapter), parameter.scalar_type(), false)));
 }
 
 std::shared_ptr<Adapter> adapter_of(const at::Tensor& weight) {

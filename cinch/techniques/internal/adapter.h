@@ -16,11 +16,12 @@ namespace cinch::techniques::internal {
 /// A frozen weight, maybe in fewer bits.
 struct BaseWeight {
   BaseWeights kind = BaseWeights::kAsTheyAre;
-  at::ScalarType dtype = at::kFloat;  ///< Of the weight as it was.
-  at::Tensor scales;                  ///< kInt8: float32 [rows, blocks].
+  mutable at::Tensor scales;  ///< kInt8: float32 [rows, blocks].
 
   /// `weight` [rows, columns] as it will be kept; sets the others.
   at::Tensor round(const at::Tensor& weight, BaseWeights how);
+  /// The scales where the weight is now: they follow it to another device.
+  const at::Tensor& scales_on(at::Device device) const;
   /// The weight again, or rows of it, from what is kept of them and their scales.
   static at::Tensor restore(const at::Tensor& kept, const at::Tensor& scales, at::ScalarType dtype);
 };
@@ -37,11 +38,13 @@ struct Adapter {
   at::Tensor product() const;  ///< What is added to the weight, but for the scaling.
   at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                     const std::function<at::Tensor()>& plain) const;
-  at::Tensor embedding(const at::Tensor& weight, const at::Tensor& indices,
+  /// Rows in `dtype`, if they are kept in another one; the adapter's row `padding` gets no gradient.
+  at::Tensor embedding(const at::Tensor& weight, at::ScalarType dtype, const at::Tensor& indices, std::int64_t padding,
                        const std::function<at::Tensor()>& plain) const;
 };
 
-/// Gives `parameter` the contents of `weight` and the mark. Installs the ops, once, for good.
+/// Gives `parameter` the contents of `weight` and the mark, which copies in other dtypes and on other devices bear,
+/// too. Installs the ops, once, for good.
 void attach(const at::Tensor& parameter, const at::Tensor& weight, std::shared_ptr<Adapter> adapter);
 /// The adapter of a weight, or nullptr.
 std::shared_ptr<Adapter> adapter_of(const at::Tensor& weight);

@@ -338,6 +338,14 @@ void add_embeddings(Rows& rows) {
       "EmbeddingBag_weighted",
       [](const Inputs& in) { return at::embedding_bag(in[0], in[1], at::arange(64) * 40, false, 0, false, in[2]); },
       {random({500, 48}), indices({2560}, 500), random({2560})}));
+  rows.push_back(function_row("embedding_bag_dense_backward",
+                              [](const Inputs& in) {
+                                const auto bags = at::arange(2560).div(40, "floor");
+                                return at::_embedding_bag_dense_backward(
+                                    in[0].detach(), in[1], bags, at::full({64}, 40), at::empty({0}, at::kLong), 500,
+                                    /*scale_grad_by_freq=*/false, /*mode=*/0, /*per_sample_weights=*/{});
+                              },
+                              {random({64, 48}), indices({2560}, 500)}));
   rows.push_back(function_row("embedding_renorm",
                               [](const Inputs& in) {
                                 {

@@ -49,6 +49,8 @@ void add_products(Rows& rows) {
                               {random({60, 70}), kMatrix, random({80, 70})}));
   rows.push_back(function_row("addmv", [](const Inputs& in) { return at::addmv(in[0], in[1], in[2]); },
                               {random({60}), kMatrix, random({80})}));
+  rows.push_back(function_row("addmv_in_place", [](const Inputs& in) { return (in[0] * 2).addmv_(in[1], in[2]); },
+                              {random({60}), kMatrix, random({80})}));
   rows.push_back(function_row("addbmm", [](const Inputs& in) { return at::addbmm(in[0], in[1], in[2]); },
                               {random({60, 50}), random({5, 60, 40}), random({5, 40, 50})}));
   rows.push_back(function_row("addr", [](const Inputs& in) { return at::addr(in[0], in[1], in[2]); },

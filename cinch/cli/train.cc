@@ -61,8 +61,12 @@ ExitCode run(const TrainOptions& options, Stage& stage) {
   Request request = read(options);
   require_cpu(request);
   request.job.memory.budget = request.budget;         // Kept with the run: resuming it keeps the cap.
-  train::check_run_dir(request.job, options.resume);  // before the time that planning takes
+  const std::int64_t done = train::check_run_dir(request.job, options.resume);  // before the time that planning takes
   Progress progress(Progress::style(options.quiet));
+  if (done >= request.job.train.steps) {
+    present(options, fit(options, request, {}, progress, stage));
+    return kDone;
+  }
   const plan::Problem problem = train::make_problem(request.job, request.device, request.limit());
   plan::Plan plan;
   if (const auto file = plan_file(options, request.job)) {

@@ -338,9 +338,21 @@ class Fit {
 };
 }  // namespace
 
-void check_run_dir(const job::Job& job, bool resume) { checkpoint_to_resume(job.train.run_dir, resume); }
+std::int64_t check_run_dir(const job::Job& job, bool resume) {
+  const auto checkpoint = checkpoint_to_resume(job.train.run_dir, resume);
+  return checkpoint ? read_checkpoint_state(*checkpoint).step : 0;
+}
 
 report::FitSummary fit(const job::Job& job, const plan::Plan& plan, const FitOptions& options) {
+  if (const auto done = options.resume ? check_run_dir(job, true) : 0; done >= job.train.steps) {
+    report::FitSummary summary;
+    summary.environment = {libtorch_version(), "cpu", set_threads(job.train.threads)};
+    summary.budget = options.cap;
+    summary.resumed_at = done;
+    summary.already_done = job.train.steps;
+    summary.run_dir = job.train.run_dir;
+    return summary;
+  }
   return Fit(job, plan, options).run();
 }
 }  // namespace cinch::train

@@ -216,10 +216,31 @@ TEST(Fit, FoldersAreNotMixedUp) {
   EXPECT_THAT(refusal<UsageError>([&] { fit(small_mlp(run), {}); }), HasSubstr("--resume"));
   job::Job other = small_mlp(run);
   other.train.seed = 4;
+  other.train.steps = 8;
   EXPECT_THAT(refusal<DataError>([&] { fit(other, {}, {.resume = true}); }), HasSubstr("seed"));
   EXPECT_EQ(state_of(run, 6), saved);
-  EXPECT_EQ(fit(small_mlp(run), {}, {.resume = true}).resumed_at, 6);  // Finished: nothing more is done.
-  EXPECT_EQ(state_of(run, 6), saved);
+}
+
+TEST(Fit, ATrainingThatIsDoneIsLeftAsItIs) {
+  const TestFolder folder;
+  const fs::path run = folder / "run";
+  job::Job job = small_mlp(run);
+  fit(job, {});
+  const std::string saved = state_of(run, 6), log = bytes_of(run / "log.jsonl"), kept = bytes_of(run / "job.toml");
+  for (const std::int64_t steps : {6, 4}) {
+    job.train.steps = steps;
+    EXPECT_EQ(check_run_dir(job, true), 6);
+    const auto summary = fit(job, micro_batched(2), {.resume = true});
+    EXPECT_EQ(summary.resumed_at, 6);
+    EXPECT_EQ(summary.already_done, steps);
+    EXPECT_TRUE(summary.steps.empty());
+    EXPECT_EQ(state_of(run, 6), saved);
+    EXPECT_EQ(bytes_of(run / "log.jsonl"), log);
+    EXPECT_EQ(bytes_of(run / "job.toml"), kept);
+  }
+  job.train.steps = 7;
+  EXPECT_EQ(fit(job, {}, {.resume = true}).already_done, std::nullopt);
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "step-7"));
 }
 
 TEST(Fit, AnUnwritableFolderIsAnIoError) {

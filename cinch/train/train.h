@@ -53,12 +53,13 @@ struct FitOptions {
   std::function<void(const std::string&)> on_note{};   ///< A sentence worth reading: weights that begin at random.
   std::stop_token stop{};                ///< Saves after the running step, and leaves.
 };
-/// Whether fit() could begin in the job's run_dir, or go on there. Throws UsageError: it holds a training already, or none
-/// to resume.
-void check_run_dir(const job::Job& job, bool resume);
+/// Whether fit() could begin in the job's run_dir, or go on there. Returns the steps done there. Throws UsageError: it
+/// holds a training already, or none to resume; DataError for a checkpoint that is damaged.
+std::int64_t check_run_dir(const job::Job& job, bool resume);
 
 /// Trains, and sets what was predicted beside what was measured. Checkpoints are written to a temporary folder, synced,
-/// renamed. Throws OutOfMemoryError, DataError, IoError; Error naming the step for a loss that is not finite.
+/// renamed. To resume a training that has all its steps does nothing, and says so: FitSummary::already_done. Throws
+/// OutOfMemoryError, DataError, IoError; Error naming the step for a loss that is not finite.
 report::FitSummary fit(const job::Job& job, const plan::Plan& plan, const FitOptions& options = {});
 
 struct VerifyOptions {

@@ -423,6 +423,21 @@ class Train(Case):
         self.refused("train", "mlp.toml", "--resume", says="run_dir")
         self.refused("train", "gpt.toml", "--resume", says="checkpoint")
 
+    def test_to_resume_what_is_done_does_nothing(self):
+        self.expect(0, "train", "gpt.toml", "-q")
+        page = (self.folder / "run" / "report.html").read_bytes()
+        done = self.expect(0, "train", "run/job.toml", "--resume", "--set", "train.steps=5", "-q", "--html", "done.html")
+        self.assertTrue(done.stdout.startswith("ALREADY DONE: the training is at step 6, train.steps is 5\n"), done.stdout)
+        self.assertIn("Next: cinch train run/job.toml --resume --set train.steps=12\n", done.stdout)
+        self.assertNotIn("predicted", done.stdout)
+        self.assertIn("ALREADY DONE", (self.folder / "done.html").read_text())
+        document = self.document(0, "train", "run/job.toml", "--resume")
+        self.assertEqual((document["already_done"], document["resumed_at"], document["steps"]), (True, 6, []))
+        self.assertIsNone(document["measured"]["peak"])
+        self.assertEqual((self.folder / "run" / "report.html").read_bytes(), page)
+        document = self.document(0, "train", "run/job.toml", "--resume", "--set", "train.steps=7")
+        self.assertEqual((document["already_done"], document["resumed_at"], document["steps"][-1]["step"]), (False, 6, 7))
+
     def test_a_second_training_does_not_overwrite_the_first(self):
         self.expect(0, "train", "gpt.toml", "-q")
         before = (self.folder / "run" / "plan.toml").read_bytes()

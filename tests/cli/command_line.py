@@ -218,6 +218,14 @@ divide_batch_norm = true
         self.plan("loss_chunk_size = 8\n")
         for verb in ("verify", "train"):
             self.refused(verb, "mlp.toml", "--plan", "plan.toml", says="loss_chunk_size")
+        self.plan("autocast = \"bf16\"\n")
+        self.refused("train", "mlp.toml", "--plan", "plan.toml", "--set", "train.precision=fp16", says=["autocast", "fp32"])
+        self.plan("autocast = \"fp61\"\n")
+        self.refused("train", "mlp.toml", "--plan", "plan.toml", says=["plan.toml:2: ", "fp61", "fp16"])
+        self.plan("alloc_conf = \"expandable_segments:True\"\n")
+        self.refused("train", "mlp.toml", "--plan", "plan.toml", says=["alloc_conf", "CPU"])
+        self.plan("alloc_conf = \"expandable_segment:True\"\n")
+        self.refused("train", "mlp.toml", "--plan", "plan.toml", says=["plan.toml:2: ", "expandable_segments"])
         self.refused("verify", "mlp.toml", "--steps", "0", says="--steps")
         self.refused("verify", "mlp.toml", "--device", "h100-80gb", says="h100-80gb")
         self.refused("verify", "mlp.toml", "-q", code=1, environment={"TMPDIR": "/nowhere"}, says=["/nowhere", "TMPDIR"])
@@ -228,6 +236,10 @@ divide_batch_norm = true
             self.plan("loss_chunk_size = 50\n[activations]\n\"layers.1\" = \"offload\"\n[optimizer]\n" + optimizer + "\n")
             done = self.expect(0, "train", "gpt.toml", "--plan", "plan.toml", "-q", "--set", "train.run_dir=\"\"")
             self.assertIn("predicted = measured, to the byte", done.stdout)
+        self.plan("autocast = \"bf16\"\n[activations]\n\"layers.0\" = \"checkpoint_offload\"\n")
+        done = self.expect(0, "train", "gpt.toml", "--plan", "plan.toml", "-q", "--set", "train.run_dir=\"\"")
+        self.assertIn("predicted = measured, to the byte", done.stdout)
+        self.assertIn("offloaded checkpoint 1 of 3 modules, bf16 autocast", done.stdout)
 
 
 class BadJob(Case):

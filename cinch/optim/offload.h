@@ -8,7 +8,9 @@
 // parameter is stepped, another thread writes the one before back and reads the one after. The arithmetic is the
 // optimizer's own: results are equal to the bit.
 //
-// Without a GPU "the host" is memory that the tensors' allocator (its cap, its recorder) does not count.
+// On CUDA the host's memory is pinned, and a side stream does what that thread does elsewhere; it and the computing
+// stream wait for each other by events, the host for neither. Where the device is the CPU, "the host" is memory that
+// the tensors' allocator (its cap, its recorder) does not count.
 
 #include <filesystem>
 #include <memory>
@@ -27,10 +29,12 @@ struct OffloadOptions {
   std::filesystem::path folder = {};  ///< Of kDisk; has to exist.
 };
 
-/// `optimizer` as adamw() and its like return it, not stepped yet (UsageError), over CPU parameters (UnsupportedError).
-/// State is made at the first step, which reserves all of its room first: IoError if the disk is full, before any
-/// weight has changed. An error of the disk later (IoError) leaves part of the parameters stepped; the optimizer then
-/// refuses to go on until load_state(). state() gives views of the memory or the mapped file: saving makes no copy.
-/// With in_backward() around it each parameter is brought in when its gradient is whole, one after the other.
+/// `optimizer` as adamw() and its like return it, not stepped yet (UsageError), over parameters of one device, the CPU
+/// or a CUDA one (UnsupportedError). State is made at the first step, which reserves all of its room first: IoError if
+/// the disk is full, before any weight has changed. An error of the disk later (IoError) leaves part of the parameters
+/// stepped; the optimizer then refuses to go on until load_state(). state() gives views of the memory or the mapped
+/// file: saving makes no copy. On CUDA it waits for copies under way, and what it gave is right until the next step:
+/// call it again after that. With in_backward() around it each parameter is brought in when its gradient is whole, one
+/// after the other.
 std::unique_ptr<Optimizer> offloaded(std::unique_ptr<Optimizer> optimizer, OffloadOptions options = {});
 }  // namespace cinch::optim

@@ -273,6 +273,11 @@ int multiprocessors(c10::Device device) {
   return card_of(device).multiprocessors;
 }
 
+int compute_capability(c10::Device device) {
+  const std::lock_guard lock(cards_mutex());
+  return card_of(device).capability;
+}
+
 Pinned::Pinned(void* memory, std::size_t bytes, c10::Device device) : memory_(memory), device_(device) {
   constexpr unsigned kPortable = 1;
   const std::lock_guard lock(cards_mutex());

@@ -23,8 +23,8 @@ struct Launch {
 };
 void launch(const Launch& what, c10::Device device);
 
-/// Of a card.
 int multiprocessors(c10::Device device);
+int compute_capability(c10::Device device);  ///< 90 for 9.0.
 
 /// Host memory that the card may copy from and to while the host goes on. Throws Error if the system refuses.
 class Pinned {

@@ -28,7 +28,8 @@ c10::Stream side(c10::Device device) {
 
 class OnHost final : public Away {
  public:
-  explicit OnHost(const at::Tensor& flat) : options_(flat.options()), device_(flat.device()), copied_(device_.type()) {
+  explicit OnHost(const at::Tensor& flat)
+      : options_(flat.options()), device_(flat.device()), owner_(computing(device_)), copied_(device_.type()) {
     host_ = at::empty(flat.sizes(), options_.device(at::kCPU).pinned_memory(true));
     copy(host_, flat);
   }
@@ -38,10 +39,15 @@ class OnHost final : public Away {
     } catch (const std::exception&) {  // the device failed, and says so to whoever uses it next
     }
   }
-  /// The host may free the source: its stream waits, and whoever gets the memory comes later on that stream.
-  void finish_leaving() override { copied_.block(computing(device_)); }
+  /// The host may free the source: the stream that it was made on waits, and whoever gets the memory comes later on
+  /// that stream. Another one may be current by now: where a graph is dropped, or walked.
+  void finish_leaving() override {
+    copied_.block(owner_);
+    if (computing(device_) != owner_) copied_.block(computing(device_));
+  }
   at::Tensor come_back() override {
     auto flat = at::empty(host_.sizes(), options_);
+    owner_ = computing(device_);
     copy(flat, host_);
     return flat;
   }
@@ -51,7 +57,7 @@ class OnHost final : public Away {
   void copy(const at::Tensor& to, const at::Tensor& from) {
     const c10::DeviceGuard here(device_);
     c10::Event ready(device_.type());
-    ready.record(computing(device_));  // what is read is there; what is written is free
+    ready.record(owner_);  // what is read is there; what is written is free
     ready.block(side(device_));
     const c10::StreamGuard on_side(side(device_));
     to.copy_(from, /*non_blocking=*/true);
@@ -60,6 +66,7 @@ class OnHost final : public Away {
 
   const at::TensorOptions options_;
   const c10::Device device_;
+  c10::Stream owner_;  ///< Of the memory on the device: current when it was made or saved.
   at::Tensor host_;
   c10::Event copied_;
 };

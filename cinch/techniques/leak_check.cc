@@ -17,6 +17,7 @@
 namespace cinch::techniques {
 namespace {
 using internal::MadeStorage;
+using internal::NodePointer;
 using internal::TensorWatch;
 using torch::autograd::Node;
 
@@ -26,9 +27,9 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-std::shared_ptr<Node> graph_of(const at::Tensor& tensor) {
+NodePointer graph_of(const at::Tensor& tensor) {
   const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  return meta == nullptr ? nullptr : meta->grad_fn_;
+  return meta == nullptr ? NodePointer() : meta->grad_fn_;
 }
 
 bool has_hooks(const at::Tensor& tensor) {
@@ -106,7 +107,7 @@ class Picture {
 
  private:
   struct Save {
-    std::shared_ptr<Node> node;
+    NodePointer node;
     const at::TensorImpl* tensor;  ///< The handle that is kept; of an op's output, another one than the program's.
     std::size_t root;
   };
@@ -128,8 +129,8 @@ class Picture {
     for (const auto& [gradient, leaf] : gradients_) count(gradient), count(leaf);
   }
 
-  void walk(const std::shared_ptr<Node>& from, std::size_t root) {
-    std::vector<std::shared_ptr<Node>> open{from};
+  void walk(const NodePointer& from, std::size_t root) {
+    std::vector<NodePointer> open{from};
     while (!open.empty()) {
       const auto node = std::move(open.back());
       open.pop_back();

@@ -29,7 +29,7 @@ class Hooks final : public torch::autograd::SavedVariableHooks {
 /// The default engine, which autograd asks for hooks each time it saves a tensor. The work is LibTorch's own engine's:
 /// only the first engine of a process that runs has threads for devices.
 class HookedEngine final : public torch::autograd::Engine {
-  using NodePointer = std::shared_ptr<torch::autograd::Node>;
+  using NodePointer = decltype(torch::autograd::Edge::function);  // by version a shared_ptr or an intrusive_ptr
 
  public:
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,

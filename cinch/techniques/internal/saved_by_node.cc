@@ -7,7 +7,7 @@
 
 namespace cinch::techniques::internal {
 
-SavedByNode saved_by(const std::shared_ptr<torch::autograd::Node>& node) {
+SavedByNode saved_by(const NodePointer& node) {
   if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()))
     return {{leaf->variable}, true};
   namespace dynamo = torch::dynamo::autograd;

@@ -29,6 +29,7 @@ double relative_difference(const at::Tensor& left, const at::Tensor& right) {
 
 class Checkpointing : public ::testing::TestWithParam<ModelKind> {};
 
+/// Dropout draws the same numbers in the second run (OLMo-core#828, guided-diffusion#167).
 TEST_P(Checkpointing, GivesBitwiseTheSameWeightsAfterTwentyStepsWithDropout) {
   train::set_threads(2);
   const auto job = small_job(GetParam(), 4);
@@ -80,6 +81,8 @@ std::map<std::string, at::Tensor> gradient(const data::Batch& batch, std::int64_
   return change;
 }
 
+/// Not the sum divided by the number of full windows (ms-swift#10084, minimind#749, Lightning#19987), nor the mean of
+/// means of windows that count unequally (transformers#34191, mlx-lm#1413, open_clip#1211).
 TEST(Accumulation, GivesTheUndividedGradientWithAShortLastWindowAndIgnoredTargets) {
   at::manual_seed(1);
   for (std::int64_t ignored : {0, 3, 9}) {

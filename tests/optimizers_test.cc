@@ -66,6 +66,34 @@ TEST(Optimizers, AreTheOnesThatTheJobNames) {
     for (const auto& [other, another] : weights) EXPECT_EQ(at::equal(weight, another), kind == other);
 }
 
+/// Whichever the job names: its state elsewhere, or steps in backward, give the same weights to the bit.
+TEST(Optimizers, OfAnyJobGoWithEveryPlace) {
+  using job::OptimizerKind;
+  plan::Plan on_host, in_backward, both;
+  on_host.optimizer.place = both.optimizer.place = plan::StatePlace::kHost;
+  in_backward.optimizer.in_backward = both.optimizer.in_backward = true;
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kLion,
+                          OptimizerKind::kAdafactor}) {
+    auto job = small_job(ModelKind::kMlp, 4);
+    job.train.optimizer = {.kind = kind, .momentum = 0.9, .weight_decay = 0.1};
+    job.train.max_grad_norm.reset();
+    const auto trained = [&](const plan::Plan& plan) {
+      train::Session session(job, plan);
+      const auto source = data::open(job.data, job.model, 4, job.train.seed);
+      for (int step = 0; step < 3; ++step) session.step(source->next());
+      std::vector<at::Tensor> weights;
+      for (const auto& parameter : session.model().parameters()) weights.push_back(parameter.detach().clone());
+      return weights;
+    };
+    const auto plain = trained({});
+    for (const auto& plan : {on_host, in_backward, both}) {
+      const auto planned = trained(plan);
+      for (std::size_t i = 0; i < plain.size(); ++i)
+        EXPECT_TRUE(at::equal(plain[i], planned[i])) << static_cast<int>(kind) << ", " << plan::describe(plan, 0);
+    }
+  }
+}
+
 // ---- and those that are made in C++ ---------------------------------------------------------------------------------
 
 enum class Kind : std::uint8_t {

@@ -42,6 +42,7 @@ std::string refusal(const Action& action) {
   return "none";
 }
 
+/// Clipped before they were unscaled, gradients would hardly move anything (Lightning#9599).
 TEST(GradScaler, TrainsAsWithoutAScaleWhateverTheScale) {
   for (const std::optional<double> limit : {std::optional<double>(), std::optional<double>(0.5)}) {
     Training plain;
@@ -220,6 +221,7 @@ TEST(GradScaler, NeverGrowsBeyondWhatFloatCanDivideBy) {
   EXPECT_TRUE(std::isnormal(static_cast<float>(1 / scaler.scale())));
 }
 
+/// Not halved until it is 1e-320 and divides by 0 (Paddle#67895).
 TEST(GradScaler, AnOverflowAtTheFloorIsAnErrorThatSaysSo) {
   GradScaler scaler({.initial_scale = 4, .min_scale = 1.5});
   update(scaler, kNan, 2);

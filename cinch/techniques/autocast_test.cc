@@ -79,7 +79,7 @@ at::Tensor uncached_gradient(at::ScalarType dtype) {
   });
 }
 
-/// LibTorch before 2.11 took the cast that the first pass had cached without a graph.
+/// LibTorch before 2.11 took the cast that the first pass had cached without a graph (pytorch#112583, #142234).
 TEST(Autocast, APassWithoutGradientsDoesNotCutOffTheNextOne) {
   for (const auto dtype : {at::kBFloat16, at::kHalf}) {
     const auto wanted = uncached_gradient(dtype);

@@ -66,6 +66,7 @@ TEST(LeakCheck, KeepsNothingAliveItself) {
 
 // ---- the leaks people have ------------------------------------------------------------------------------------------
 
+/// `train_loss += loss` (ML2021#2, packnet-sfm#47).
 TEST(LeakCheck, NamesTheSumOfLossesThatHoldsEveryStepsGraph) {
   const Model model;
   auto total = at::zeros({});
@@ -123,6 +124,7 @@ TEST(LeakCheck, FindsARetainedGraph) {
   EXPECT_THAT(texts(check.leaks()), Not(HasSubstr("saved by")));
 }
 
+/// pytorch#16744: backward(create_graph) in C++.
 TEST(LeakCheck, FindsTheCycleOfAParameterAndItsGradientsGraph) {
   LeakCheck check;
   {

@@ -198,7 +198,7 @@ void expect_refused_if_illegal(const job::Job& job, const Plan& plan) {
   const auto faults = faults_of(plan, job);
   if (faults.empty()) return;
   try {
-    train::Session(job, plan);
+    const train::Session session(job, plan);
     FAIL() << "an illegal plan was accepted";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr(faults.front()));

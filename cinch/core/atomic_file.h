@@ -5,10 +5,12 @@
 //   out.write(part); out.write(another);
 //   out.commit();   // without it, run/trace.bin is as it was
 
-#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "cinch/core/durable_file.h"
 
 namespace cinch {
 
@@ -31,12 +33,10 @@ class AtomicFile {
 
  private:
   void flush();
-  void write_through(std::string_view bytes);
-  [[noreturn]] void fail(const char* action) const;
 
   std::filesystem::path file_;
-  std::filesystem::path temporary_;  ///< Empty if `file_` is written directly.
+  std::filesystem::path temporary_;  ///< Empty if `file_` is written directly, or committed.
   std::string buffer_;
-  int descriptor_ = -1;
+  std::optional<DurableFile> out_;
 };
 }  // namespace cinch

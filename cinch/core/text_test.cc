@@ -154,6 +154,22 @@ TEST_F(Files, WritesDevicesDirectlyAndHintsAtAFullDisk) {
   }
 }
 
+TEST_F(Files, AreNotWrittenThroughALinkThatSomebodyPutInTheirPlace) {
+  write_file(folder_ / "other", "before");
+  fs::create_symlink(folder_ / "other", folder_ / "a.tmp");
+  EXPECT_THROW(write_file(folder_ / "a", "text"), IoError);
+  EXPECT_EQ(read_file(folder_ / "other"), "before");
+}
+
+TEST_F(Files, ErrorsCallThemByTheirNames) {
+  try {
+    write_file(folder_ / "missing" / "a", "text");
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_THAT(error.what(), testing::EndsWith("missing/a: No such file or directory"));
+  }
+}
+
 TEST_F(Files, RefusesFoldersAndMissingFolders) {
   EXPECT_THROW(write_file(folder_, "text"), IoError);
   EXPECT_THROW(write_file(folder_ / "missing" / "a", "text"), IoError);

@@ -7,9 +7,9 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "cinch/core/durable_file.h"
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
-#include "cinch/interchange/durable_file.h"
 #include "cinch/interchange/internal/huggingface_names.h"
 #include "cinch/interchange/safetensors.h"
 #include "cinch/job/huggingface.h"

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "cinch/core/durable_file.h"
 #include "cinch/core/error.h"
-#include "cinch/interchange/durable_file.h"
 #include "cinch/interchange/internal/header.h"
 
 namespace cinch::interchange {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "cinch/core/durable_file.h"
 #include "cinch/core/error.h"
-#include "cinch/interchange/durable_file.h"
 
 namespace cinch::interchange {
 namespace {

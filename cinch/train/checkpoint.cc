@@ -10,16 +10,15 @@
 #include <set>
 #include <vector>
 
+#include "cinch/core/durable_file.h"
 #include "cinch/core/error.h"
 #include "cinch/core/text.h"
 #include "cinch/core/version.h"
-#include "cinch/interchange/durable_file.h"
 #include "cinch/interchange/safetensors.h"
 
 namespace cinch::train {
 namespace {
 namespace fs = std::filesystem;
-using interchange::DurableFile;
 using interchange::Safetensors;
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -83,7 +82,7 @@ void prune(const fs::path& run_dir) {
   std::map<std::int64_t, fs::path> all = list_checkpoints(run_dir);
   while (all.size() > kKept) {
     const fs::path oldest = all.begin()->second, temporary = temporary_for(oldest);
-    interchange::rename_path(oldest, temporary);
+    rename_path(oldest, temporary);
     std::error_code ignored;  // What stays is swept by the next save.
     fs::remove_all(temporary, ignored);
     all.erase(all.begin());
@@ -171,7 +170,7 @@ void save_checkpoint(const fs::path& run_dir, Session& session, const at::Tensor
                      const CheckpointState& state) {
   const fs::path checkpoints = checkpoints_of(run_dir);
   make_folder(checkpoints);
-  interchange::sync_folder(run_dir);
+  sync_folder(run_dir);
   sweep(checkpoints);
   const fs::path folder = checkpoints / ("step-" + std::to_string(state.step)), temporary = temporary_for(folder);
   make_folder(temporary);
@@ -183,9 +182,9 @@ void save_checkpoint(const fs::path& run_dir, Session& session, const at::Tensor
     CheckpointState whole = state;
     if (const auto* scaler = session.grad_scaler()) whole.grad_scaler = scaler->state();
     write_state(temporary / kState, whole);
-    interchange::sync_folder(temporary);
-    interchange::rename_path(temporary, folder);
-    interchange::sync_folder(checkpoints);
+    sync_folder(temporary);
+    rename_path(temporary, folder);
+    sync_folder(checkpoints);
   } catch (...) {
     std::error_code ignored;  // A full disk gets its room back.
     fs::remove_all(temporary, ignored);

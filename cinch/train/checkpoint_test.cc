@@ -7,9 +7,9 @@
 
 #include <cerrno>
 
+#include "cinch/core/durable_file.h"
 #include "cinch/core/error.h"
 #include "cinch/data/source.h"
-#include "cinch/interchange/durable_file.h"
 #include "cinch/interchange/safetensors.h"
 #include "cinch/record/recorder.h"
 #include "cinch/train/internal/jobs_for_test.h"
@@ -25,7 +25,7 @@ at::Tensor generator_state() { return at::detail::getDefaultCPUGenerator().get_s
 
 class CheckpointTest : public ::testing::Test {
  protected:
-  ~CheckpointTest() override { interchange::io_hook() = nullptr; }
+  ~CheckpointTest() override { io_hook() = nullptr; }
 
   /// A session that has done `steps` steps.
   Session trained(int steps) const {
@@ -194,7 +194,7 @@ TEST_F(CheckpointTest, ADiskThatFillsLeavesTheOldCheckpointAndNoRubbish) {
   int moments = 0, failures = 0;
   for (int fail_at = 0;; ++fail_at) {
     moments = 0;
-    interchange::io_hook() = [&](std::string_view) {
+    io_hook() = [&](std::string_view) {
       if (moments++ == fail_at) throw IoError("the disk", "write", ENOSPC);
     };
     try {
@@ -204,7 +204,7 @@ TEST_F(CheckpointTest, ADiskThatFillsLeavesTheOldCheckpointAndNoRubbish) {
       ++failures;
       EXPECT_THAT(error.hint(), HasSubstr("free some space"));
     }
-    interchange::io_hook() = nullptr;
+    io_hook() = nullptr;
     EXPECT_EQ(bytes_of(run_ / "checkpoints" / "step-2" / "weights.safetensors"), old);
     // Renamed already: then it is whole.
     const bool whole = fs::exists(run_ / "checkpoints" / "step-3");

@@ -17,8 +17,8 @@
 #include <random>
 #include <thread>
 
+#include "cinch/core/durable_file.h"
 #include "cinch/core/error.h"
-#include "cinch/interchange/durable_file.h"
 #include "cinch/train/checkpoint.h"
 #include "cinch/train/internal/jobs_for_test.h"
 #include "cinch/train/train.h"
@@ -69,7 +69,7 @@ class Child {
  private:
   [[noreturn]] void run(const job::Job& job, int kill_at) {
     int count = 0;
-    interchange::io_hook() = [&](std::string_view) {
+    io_hook() = [&](std::string_view) {
       if (count++ == kill_at) ::raise(SIGKILL);
     };
     try {

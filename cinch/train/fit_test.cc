@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::int64_t> steps_of(const std::vector<report::FitSummary::StepLoss>& losses) {
   std::vector<std::int64_t> steps;
+  steps.reserve(losses.size());
   for (const auto& entry : losses) steps.push_back(entry.step);
   return steps;
 }

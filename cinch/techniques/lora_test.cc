@@ -139,7 +139,7 @@ TEST(Lora, DropsOutInTrainingAlone) {
   const auto merged = [&] {
     Lora again = lora;
     again.merge();
-    const auto out = forward();
+    auto out = forward();
     again.unmerge();
     return out;
   };
@@ -246,6 +246,7 @@ TEST(Lora, Int8IsWithinHalfAStepOfEachBlocksLargest) {
     weight_of(0).select(0, 4).zero_();
     weight_of(1).narrow(1, 0, 64).mul_(1000);  // blocks do not disturb one another
   }
+  before.reserve(2);
   for (int i = 0; i < 2; ++i) before.push_back(weight_of(i).detach().clone());
   const Lora lora(*net, {.targets = {"*"}, .base = BaseWeights::kInt8});
   for (int i = 0; i < 2; ++i) {

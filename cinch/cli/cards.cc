@@ -50,7 +50,7 @@ report::CardAnswer ask(const Request& request, plan::Seconds time_limit, report:
   plan::SolveOptions options;
   options.first_fit = true;
   options.time_limit = time_limit;
-  const plan::Simulate simulate = train::simulator(request.job, card);
+  const plan::Simulate simulate = train::abridged_simulator(request.job, card);
   const auto result = plan::solve(problem, costs, simulate, options);
   if (const auto* solution = std::get_if<plan::Solution>(&result)) {
     answer.fit = Fit::kPlanned;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -21,45 +22,69 @@ constexpr std::int64_t kCoarse = 32;  // Parts of the job's own value in which s
 
 using Tried = report::Largest::Tried;
 
-/// Whether some plan fits the job at a step of one of its sizes.
+/// `plan` for another job than it was made for: without modules and divisions that this one does not have.
+plan::Plan fitted(plan::Plan plan, const plan::Problem& problem) {
+  std::erase_if(plan.activations, [&](const auto& entry) {
+    return std::ranges::find(problem.modules, entry.first) == problem.modules.end();
+  });
+  if (plan.micro_batch_size >= problem.batch_size) plan.micro_batch_size = 0;
+  return plan;
+}
+
+/// Whether some plan fits the job at a step of one of its sizes. Plans that were found for others are tried first: a
+/// search is needed only where none of them fits.
 class Tries {
  public:
   Tries(const Request& request, const Dimension& dimension, const Search& how)
       : request_(request), dimension_(dimension), how_(how) {}
 
-  /// Throws ConfigError where the job refuses the value.
-  Tried at(std::int64_t step) {
+  void know(const plan::Plan& plan) {
+    std::erase(known_, plan);
+    known_.push_front(plan);
+    if (known_.size() > kKnown) known_.pop_back();
+  }
+
+  /// With `search` false what is known alone. Throws ConfigError where the job refuses the value.
+  Tried at(std::int64_t step, bool search = true) {
     const Request request = changed(request_, dimension_.changes(step));
     train::Plain plain = train::plain_run(request.job, request.device, request.limit());
     plan::Problem& problem = plain.problem;
     restrict_to(how_, problem);
     const plan::CostModel costs(request.device);
-    Tried tried{.value = dimension_.value(step), .fits = true, .candidate = {}};
-    tried.candidate.peak = plan::bytes_on_device(problem, {}, plain.trace);
-    tried.candidate.step_time = costs.step_time(plain.trace);
-    ++simulated_;
-    if (tried.candidate.peak <= problem.budget) return tried;
+    const plan::Simulate simulate = train::abridged_simulator(request.job, request.device);
+    Tried best{.value = dimension_.value(step), .fits = false, .candidate = {}};
+    const auto see = [&](const plan::Plan& plan, const trace::Trace& trace) {
+      const plan::Candidate candidate{plan, plan::bytes_on_device(problem, plan, trace), costs.step_time(trace)};
+      if (++seen_; best.candidate.peak == Bytes() || candidate.peak < best.candidate.peak) best.candidate = candidate;
+      best.fits = best.candidate.peak <= problem.budget;
+    };
+    see({}, plain.trace);
+    for (auto known = known_.begin(); known != known_.end() && !best.fits; ++known) {
+      const plan::Plan plan = fitted(*known, problem);
+      if (plan::validate(problem, plan).empty()) see(plan, simulate(plan));
+    }
+    if (best.fits || !search) return best;
     plan::SolveOptions options;
     options.first_fit = true;
     options.time_limit = how_.left();
-    const auto result = plan::solve(problem, costs, train::simulator(request.job, request.device), options);
-    if (const auto* solution = std::get_if<plan::Solution>(&result)) {
-      tried.candidate = solution->best;
-      simulated_ += solution->simulated;
-    } else {
-      const auto& infeasible = std::get<plan::Infeasible>(result);
-      tried = {tried.value, false, infeasible.smallest};
-      simulated_ += infeasible.simulated;
-    }
-    return tried;
+    const auto result = plan::solve(problem, costs, simulate, options);
+    std::visit([&](const auto& found) { seen_ += found.simulated; }, result);
+    const auto* solution = std::get_if<plan::Solution>(&result);
+    best.fits = solution != nullptr;
+    best.candidate = solution ? solution->best : std::get<plan::Infeasible>(result).smallest;
+    know(best.candidate.plan);
+    return best;
   }
-  std::size_t simulated() const { return simulated_; }
+  std::size_t simulated() const { return seen_; }
 
  private:
+  static constexpr std::size_t kKnown = 3;
+
   const Request& request_;
   const Dimension& dimension_;
   const Search& how_;
-  std::size_t simulated_ = 0;
+  std::deque<plan::Plan> known_;  // The latest first.
+  std::size_t seen_ = 0;          // Plans dry-run.
 };
 
 /// The border between what fits and what does not.
@@ -160,22 +185,20 @@ const Tried* of(const report::Largest& largest, const Dimension& dimension, std:
   return found == largest.tried.end() ? nullptr : &*found;
 }
 
-/// The largest multiple of `unit` below the job's own step for which some plan fits.
-std::optional<report::SmallerJob> smaller(const Request& request, const Dimension& dimension, const Search& how) {
+/// The largest value below the job's own, to a part of it, that fits under the job's smallest plan.
+std::optional<report::SmallerJob> smaller(const Request& request, const Dimension& dimension,
+                                          const plan::Plan& smallest, const Search& how) {
   Tries tries(request, dimension, how);
+  tries.know(smallest);
   const std::int64_t unit = std::max<std::int64_t>(1, dimension.own / kCoarse);
   std::int64_t fits = 0, beyond = (dimension.own + unit - 1) / unit;
   std::optional<report::SmallerJob> best;
-  for (std::int64_t next = 1; next < beyond && !how.over();
-       next = fits + std::max<std::int64_t>(1, (beyond - fits) / 2)) {
-    const Tried tried = tries.at(next * unit);
-    if (!tried.fits) {
-      if (next == 1) return std::nullopt;
-      beyond = next;
-      continue;
-    }
-    fits = next;
-    best = {fmt::format("{} {}", dimension.what, tried.value), dimension.changes(next * unit), tried.candidate};
+  for (std::int64_t next = 1; next < beyond; next = fits + std::max<std::int64_t>(1, (beyond - fits) / 2)) {
+    const Tried tried = tries.at(next * unit, /*search=*/false);
+    if (!tried.fits && next == 1) return std::nullopt;
+    (tried.fits ? fits : beyond) = next;
+    if (tried.fits)
+      best = {fmt::format("{} {}", dimension.what, tried.value), dimension.changes(next * unit), tried.candidate};
   }
   return best;
 }
@@ -219,13 +242,12 @@ report::Largest maximize(const Request& request, const std::string& what, const 
   return largest;
 }
 
-std::vector<report::SmallerJob> smaller_jobs(const Request& request, const Search& how) {
+std::vector<report::SmallerJob> smaller_jobs(const Request& request, const plan::Plan& smallest, const Search& how) {
   std::vector<report::SmallerJob> found;
   for (const std::string what : {"context", "batch", "layers", "width"}) {
     if (what == "layers" && !found.empty()) break;  // Those are other models.
-    const auto size = dimension(request.job, what);
-    if (!size || how.over()) continue;
-    if (auto job = smaller(request, *size, how)) found.push_back(std::move(*job));
+    if (const auto size = dimension(request.job, what))
+      if (auto job = smaller(request, *size, smallest, how)) found.push_back(std::move(*job));
   }
   return found;
 }

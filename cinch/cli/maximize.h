@@ -15,7 +15,7 @@ namespace cinch::cli {
 /// fastest that the search finds; of its neighbour the smallest one. Throws UsageError if the model has no such size.
 report::Largest maximize(const Request& request, const std::string& what, const Search& how, Progress& progress);
 
-/// For a request that no plan fits: the longest context and the largest batch, or else fewest layers and width taken
-/// away, for which some plan does; to a 32nd of the job's own. Looks for as long as `how` allows.
-std::vector<report::SmallerJob> smaller_jobs(const Request& request, const Search& how);
+/// For a request that no plan fits, `smallest` being its smallest one: the longest context and the largest batch, or
+/// else the most layers and width, that fit under that plan; to a 32nd of the job's own.
+std::vector<report::SmallerJob> smaller_jobs(const Request& request, const plan::Plan& smallest, const Search& how);
 }  // namespace cinch::cli

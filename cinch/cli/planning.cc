@@ -96,7 +96,7 @@ report::Planned solve(const Request& request, Progress& progress, const Search& 
     smallest = ++plans == 1 ? candidate.peak : std::min(smallest, candidate.peak);
     progress.planned(plans, smallest);
   };
-  planned.result = plan::solve(problem, costs, simulate, options);
+  planned.result = plan::solve(problem, costs, train::abridged_simulator(request.job, request.device), options);
 
   const auto* solution = std::get_if<plan::Solution>(&planned.result);
   const plan::Plan& shown = solution ? solution->best.plan : std::get<plan::Infeasible>(planned.result).smallest.plan;
@@ -104,7 +104,7 @@ report::Planned solve(const Request& request, Progress& progress, const Search& 
   planned.peak = peak_of(request, shown, trace);
   planned.curve = report::thin(trace);
   planned.history = report::history(trace);
-  if (solution == nullptr) planned.smaller = smaller_jobs(request, how);
+  if (solution == nullptr) planned.smaller = smaller_jobs(request, shown, how);
   planned.elapsed_seconds = watch.seconds();
   return planned;
 }

@@ -45,7 +45,7 @@ struct Search {
 void restrict_to(const Search& how, plan::Problem& problem);
 
 /// Calibrates (the CPU), solves, and dry-runs the answer once more for its peak. If no plan fits, looks for smaller
-/// jobs that one does, unless `how` is over.
+/// jobs.
 report::Planned solve(const Request& request, Progress& progress, const Search& how = {});
 
 /// What training needs, from its dry run. Suggestions and time are left empty. `modules`: those whose activations are

@@ -126,7 +126,7 @@ TEST(CardText, OfAPlanIsOfWhatTheCardHolds) {
        320.0   0.50 s       +25 %    +11 %    -47 %  checkpoint 2 of 2 modules                  fits
        250.0   0.60 s       +50 %    +20 %    -22 %  micro-batch 16, checkpoint 1 of 2 modules  fits
   Smaller: for 11 % more time, 47 % less memory: checkpoint 2 of 2 modules.
-  Faster:  for 33 % more memory, 11 % less time: without checkpoint 1 of 2 modules.
+  Faster:  for 33 % more memory, 11 % less time: no checkpoint.
 
 Plan: checkpoint 1 of 2 modules
 Peak: step 2, backward, at blocks.1.mlp, aten::gelu_backward

@@ -35,7 +35,9 @@ std::string changes(const plan::Plan& from, const plan::Plan& to, std::size_t mo
     const plan::Plan before = alone(from, technique), after = alone(to, technique);
     if (before == after) continue;
     if (!technique.used(after)) {
-      ended.push_back("without " + plan::describe(before, modules));
+      std::string name(technique.key);
+      std::ranges::replace(name, '_', ' ');
+      ended.push_back("no " + name);
     } else {
       const std::string words = plan::describe(after, modules);
       const bool others = technique.used(before) && plan::describe(before, modules) == words;

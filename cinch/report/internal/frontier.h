@@ -9,8 +9,8 @@
 
 namespace cinch::report::internal {
 
-/// What `to` does that `from` does not, technique by technique: "checkpoint 5 of 6 modules, without loss in chunks of
-/// 64"; "nothing" for equal plans.
+/// What `to` does that `from` does not, technique by technique: "checkpoint 5 of 6 modules, no chunked loss"; "nothing"
+/// for equal plans.
 std::string changes(const plan::Plan& from, const plan::Plan& to, std::size_t modules);
 
 /// "+10 %", "-31 %", "0 %"; one decimal below a percent. "?" if there is nothing to compare with.

@@ -255,6 +255,15 @@ StateBytes state_bytes(const trace::Trace& trace) {
   return bytes;
 }
 
+/// Bytes that ops of that name move in step 2.
+Bytes crossing(const job::Job& job, const plan::Plan& plan, std::string_view op) {
+  const auto trace = train::simulator(job, card(80))(plan);
+  Bytes bytes;
+  for (const auto& call : trace.ops())
+    if (call.step == 2 && trace.name(call.name) == op) bytes += call.read + call.written;
+  return bytes;
+}
+
 job::Job job_for_optimizers(job::OptimizerKind kind = job::OptimizerKind::kAdamW) {
   auto job = small_job(ModelKind::kGpt, 4);
   job.train.max_grad_norm.reset();
@@ -312,6 +321,20 @@ TEST(ClaimedCuda, StateOnTheHostIsTwoBuffers) {
   EXPECT_EQ(here.at_most, there.at_most);
 }
 
+/// All state comes and goes once a step: two moments and a count, to 64 bytes each.
+TEST(ClaimedCuda, StateElsewhereCrossesTheLinkOnceAStep) {
+  const auto job = job_for_optimizers();
+  std::int64_t bytes = 0;
+  for (const auto size : sizes_of_parameters(job)) bytes += 2 * ((4 * size + 63) / 64 * 64) + 64;
+  const plan::Plan host{.optimizer = {.place = plan::StatePlace::kHost}};
+  const plan::Plan disk{.optimizer = {.place = plan::StatePlace::kDisk}};
+  EXPECT_EQ(crossing(job, host, "cinch::fetch_state"), Bytes(bytes));
+  EXPECT_EQ(crossing(job, host, "cinch::offload_state"), Bytes(bytes));
+  EXPECT_EQ(crossing(job, host, "cinch::read_state"), Bytes());
+  EXPECT_EQ(crossing(job, disk, "cinch::read_state"), Bytes(bytes));
+  EXPECT_EQ(crossing(job, disk, "cinch::write_state"), Bytes(bytes));
+}
+
 /// What stays on the host takes no room in the buffers.
 TEST(ClaimedCuda, EightBitStateOnTheHostLeavesItsCountThere) {
   trace::Trace trace;
@@ -360,6 +383,28 @@ TEST(ClaimedCuda, AdafactorTakesOneTemporary) {
   EXPECT_EQ(bytes.at_most, Bytes(4 * (300 + 200)));
   EXPECT_GE(bytes.temporaries, Bytes(4 * 300 * 200));
   EXPECT_LE(bytes.temporaries, Bytes(4 * (300 * 200 + 300 + 200 + 3) + 64)) << "and a number or two";
+}
+
+/// An optimizer that was dry-run has its state made at its first real step.
+TEST(ClaimedCuda, StateIsMadeAfterADryStep) {
+  const auto stepped = [](bool dry_first) {
+    const auto weight = at::ones({64, 64}).requires_grad_();
+    const auto optimizer = optim::offloaded(optim::adamw({{{{"w", weight}}, 0.1, 0}}));
+    const auto step = [&] {
+      weight.mutable_grad() = at::full({64, 64}, 0.5);
+      optimizer->step();
+      optimizer->zero_grad();
+    };
+    if (dry_first) {
+      trace::Trace trace;
+      const dryrun::DryRun dry(trace, device::find("cpu"));
+      step();
+    }
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(optimizer->state().at("w.step").item<float>(), 3);
+    return weight.detach().clone();
+  };
+  EXPECT_TRUE(at::equal(stepped(true), stepped(false)));
 }
 
 TEST(ClaimedCuda, OffloadedStateIsOfOneDevice) {

@@ -13,6 +13,7 @@
 #include "cinch/optim/internal/rule_optimizer.h"
 #include "cinch/optim/internal/state_carrier.h"
 #include "cinch/optim/internal/state_store.h"
+#include "cinch/record/producer.h"
 #include "cinch/record/recorder.h"
 
 namespace cinch::optim {
@@ -42,6 +43,17 @@ struct Store : StateStore {
 
 /// Then there are no bytes to move, and no room is taken for them.
 bool in_dry_run() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); }
+
+/// What crosses the link between device and host, or disk, to whoever tells the time of a dry run.
+void tell_copy(std::size_t bytes, const char* name, bool leaves) {
+  auto* producer = record::Producer::active();
+  if (producer == nullptr) return;
+  const auto before = producer->exchange_op(trace::kNoOp);
+  trace::OpCall call;
+  (leaves ? call.read : call.written) = Bytes(static_cast<std::int64_t>(bytes));
+  producer->begin_op(name, call);
+  producer->exchange_op(before);
+}
 
 class Offloaded final : public internal::RuleOptimizer {
  public:
@@ -247,7 +259,7 @@ class Offloaded final : public internal::RuleOptimizer {
       buffers.push_back(at::empty({static_cast<std::int64_t>(largest)}, options));
       record::label(buffers.back(), trace::Category::kOptimizerState, "offloaded state, brought in");
     }
-    const Moves moves(in_dry_run() ? nullptr : &carrier());
+    const Moves moves(in_dry_run() ? nullptr : &carrier(), on_disk());
     // Until the first weight changes, a failure leaves all as it was.
     moves.begin(buffers.front(), {}, in_store(jobs.front()));
     moves.wait();
@@ -267,11 +279,11 @@ class Offloaded final : public internal::RuleOptimizer {
     broken_ = false;
   }
 
-  /// A carrier while buffers are in use: they outlive what was begun, also where an exception ends it. None in a dry
-  /// run.
+  /// A carrier while buffers are in use: they outlive what was begun, also where an exception ends it. A dry run has
+  /// none, and is told.
   class Moves {
    public:
-    explicit Moves(internal::StateCarrier* carrier) : carrier_(carrier) {}
+    Moves(internal::StateCarrier* carrier, bool on_disk) : carrier_(carrier), on_disk_(on_disk) {}
     ~Moves() {
       try {
         wait();
@@ -282,7 +294,9 @@ class Offloaded final : public internal::RuleOptimizer {
     Moves& operator=(const Moves&) = delete;
     void begin(const at::Tensor& buffer, std::optional<internal::InStore> out,
                std::optional<internal::InStore> in) const {
-      if (carrier_ != nullptr) carrier_->begin(buffer, out, in);
+      if (carrier_ != nullptr) return carrier_->begin(buffer, out, in);
+      if (out) tell_copy(out->bytes, on_disk_ ? "cinch::write_state" : "cinch::offload_state", /*leaves=*/true);
+      if (in) tell_copy(in->bytes, on_disk_ ? "cinch::read_state" : "cinch::fetch_state", /*leaves=*/false);
     }
     void wait() const {
       if (carrier_ != nullptr) carrier_->wait();
@@ -290,6 +304,7 @@ class Offloaded final : public internal::RuleOptimizer {
 
    private:
     internal::StateCarrier* carrier_;
+    bool on_disk_;
   };
 
   bool on_disk() const { return options_.place == OffloadPlace::kDisk; }

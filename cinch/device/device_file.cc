@@ -25,7 +25,8 @@ constexpr std::size_t kLongestName = 64;
 
 const std::vector<std::string> kTypes{"cpu", "cuda"};  // In the order of DeviceType.
 const std::vector<std::string> kKeys{
-    "name", "type", "memory", "bytes_per_second", "launch_seconds", "flops_per_second"};
+    "name", "type", "memory", "bytes_per_second", "disk_bytes_per_second", "launch_seconds",
+    "flops_per_second"};
 const std::vector<std::string> kCudaKeys{"context", "cublas_workspace", "compute_capability", "host_bytes_per_second"};
 const std::vector<std::string> kCpuKeys{"threads"};
 
@@ -64,6 +65,8 @@ class Reader {
     check_keys(spec.type);
     spec.memory = bytes("memory", kLeastMemory, kMostMemory);
     spec.bytes_per_second = number("bytes_per_second", kLeastRate, kMostRate);
+    if (root_.contains("disk_bytes_per_second"))
+      spec.disk_bytes_per_second = number("disk_bytes_per_second", kLeastRate, kMostRate);
     spec.launch = std::chrono::duration<double>(number("launch_seconds", 0, 1));
     spec.peak_rates = rates();
     if (spec.type == DeviceType::kCuda) read_cuda(spec);
@@ -219,6 +222,9 @@ std::string to_toml(const DeviceSpec& device) {
     text += fmt::format("threads = {}\n", device.threads);
   }
   text += fmt::format("bytes_per_second = {}  # of its memory\n", number_text(device.bytes_per_second));
+  if (device.disk_bytes_per_second > 0)
+    text += fmt::format("disk_bytes_per_second = {}  # of a file, written or read\n",
+                        number_text(device.disk_bytes_per_second));
   text += fmt::format("launch_seconds = {}  # fixed cost of one op\n", number_text(device.launch.count()));
   text += "\n[flops_per_second]  # dense matrix products\n";
   std::vector<DeviceSpec::Rate> rates = device.peak_rates;

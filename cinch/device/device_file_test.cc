@@ -53,6 +53,13 @@ TEST(DeviceFile, SizesInUnitsAndAWorkspaceByRule) {
             Bytes(32 << 20));
 }
 
+TEST(DeviceFile, ADiskIsKnownIfItIsSaid) {
+  EXPECT_EQ(find("t4").disk_bytes_per_second, 0);
+  const DeviceSpec card = parse(with("launch_seconds", "disk_bytes_per_second = 2e9\nlaunch_seconds = 1e-6"), "card.toml");
+  EXPECT_EQ(card.disk_bytes_per_second, 2e9);
+  EXPECT_EQ(parse(to_toml(card), "card.toml").disk_bytes_per_second, 2e9);
+}
+
 TEST(DeviceFile, NamesFileLineAndKey) {
   const ConfigError unknown = refusal(with("memory", "memry = 1"));
   EXPECT_EQ(unknown.line(), 3);

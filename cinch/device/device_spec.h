@@ -33,6 +33,7 @@ struct DeviceSpec {
   std::vector<Rate> peak_rates;            ///< Dense matrix products, all cores that `threads` uses.
   double bytes_per_second = 0;             ///< Of its memory.
   double host_bytes_per_second = 0;        ///< CUDA: one direction of the link to the host's memory.
+  double disk_bytes_per_second = 0;        ///< Written or read of a file, where a plan keeps tensors on disk. 0: unknown.
   std::chrono::duration<double> launch{};  ///< Fixed cost of one op.
   int threads = 1;                         ///< CPU: kernels' scratch and rates depend on it.
 };

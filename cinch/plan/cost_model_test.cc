@@ -118,6 +118,40 @@ TEST(CostModel, AStepIsTheLastThatTrainsWithoutEvaluationAndSaving) {
   EXPECT_NEAR(again[0].second.count(), 0.01 + 1e-6, 1e-12);
 }
 
+TEST(CostModel, BytesBesideFlopsTakeTimeOnTop) {
+  Calibration calibration{.matrix = {{1e6, 10e9}}, .elementwise = {}};
+  calibration.ops["aten::convolution"] = {{1e6, 5e9}};
+  calibration.ops["aten::convolution/bytes"] = {{1e3, 2e6}};
+  const CostModel costs(machine(), calibration);
+  EXPECT_DOUBLE_EQ(costs.op_time(call(1e9, 500'000, 500'000), "aten::convolution").count(), 0.2 + 0.5 + 1e-6);
+}
+
+TEST(CostModel, OnACardCopiesHideBehindThePhaseThatComputes) {
+  device::DeviceSpec card = machine();
+  card.type = device::DeviceType::kCuda;
+  card.host_bytes_per_second = 1e9;
+  const CostModel costs(card);
+  trace::TraceBuilder b;
+  b.phase(Phase::kForward, 1).op("mm", 1e9);  // 10 ms
+  b.op("cinch::offload", 0, Bytes(4'000'000));  // 4 ms: hidden
+  b.phase(Phase::kBackward, 1).op("cinch::fetch", 0, Bytes(2'000'000));  // Waited for.
+  b.op("mm", 1e9);
+  b.op("cinch::fetch", 0, Bytes(30'000'000));  // Longer than what is computed meanwhile.
+  const double launch = 1e-6;
+  EXPECT_NEAR(costs.step_time(b.build()).count(), 0.010 + 0.002 + 0.030 + 2 * launch, 1e-9);
+}
+
+TEST(CostModel, OnACpuCopiesTakeTurnsWithTheComputationAndADiskIsNoFasterThanItIs) {
+  device::DeviceSpec cpu = machine();
+  trace::TraceBuilder b;
+  b.phase(Phase::kBackward, 1).op("mm", 1e9);
+  b.phase(Phase::kOptimizer, 1).op("cinch::read_state", 0, Bytes(10'000'000));
+  const trace::Trace trace = b.build();
+  EXPECT_NEAR(CostModel(cpu).step_time(trace).count(), 0.010 + 0.001 + 2e-6, 1e-9);
+  cpu.disk_bytes_per_second = 1e9;
+  EXPECT_NEAR(CostModel(cpu).step_time(trace).count(), 0.010 + 0.010 + 2e-6, 1e-9);
+}
+
 TEST(CostModel, ATraceThatNeverTrainsTakesNoTime) {
   trace::TraceBuilder b;
   b.phase(Phase::kForward, 1).op("forward", 1e9);

@@ -1,77 +1,107 @@
 // train::calibrate: how fast this machine is at the ops that a training step consists of.
 //
 // Each op is timed for real, and dry-run for what a trace says of it: so sizes are those that the cost model will meet.
+// Results go into an arena, as those of training do: no pages are fresh.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
-#include <initializer_list>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cinch/core/cache_file.h"
+#include "cinch/core/error.h"
+#include "cinch/core/version.h"
 #include "cinch/dryrun/dry_run.h"
-#include "cinch/record/recorder.h"
+#include "cinch/record/arena.h"
+#include "cinch/train/internal/calibrated_ops.h"
 #include "cinch/train/train.h"
 
 namespace cinch::train {
 namespace {
+using internal::CalibratedPoint;
+using internal::Work;
 using plan::Calibration;
-using Clock = std::chrono::steady_clock;
-using Work = std::function<void()>;
-using Points = std::vector<Calibration::Point>;
 
-constexpr int kPasses = 3;       ///< Over all measurements: what disturbs one pass at one size seldom does in the next;
-constexpr double kEnough = 1.5;  ///< but no further pass after so many seconds, on a machine that others keep busy.
-constexpr int kMost = 50;        ///< Repetitions of a measurement in one pass,
-constexpr double kLongest = 0.004;  ///< which ends after so many seconds;
-constexpr double kShortest = 1e-5;  ///< what takes less is run several times in each, for the clock to be fine enough.
+constexpr int kFormat = 1;  ///< Raised whenever the same machine would measure something else.
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+constexpr int kPasses = 3;          ///< At least, over all measurements: what disturbs one seldom disturbs the next.
+constexpr double kSettled = 0.02;   ///< No further pass when the last one was faster in sum by less than this,
+constexpr double kEnough = 6;       ///< or after so many seconds, on a machine that others keep busy.
+constexpr int kAlike = 3;           ///< A measurement ends when so many were as fast as the fastest,
+constexpr double kAsFast = 1.03;    ///< but for this,
+constexpr double kLongest = 0.03;   ///< or after so many seconds.
+constexpr double kShortest = 2e-5;  ///< What takes less is run several times in each, for the clock to be fine enough.
+
+double read_clock(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+double wall() { return read_clock(CLOCK_MONOTONIC); }
+/// With one thread the processor's time: what others take of it does not count. Threads that wait for one another spin.
+double now() { return at::get_num_threads() == 1 ? read_clock(CLOCK_PROCESS_CPUTIME_ID) : wall(); }
 
 double seconds_of(const Work& work, int times) {
-  const auto begin = Clock::now();
+  const double begin = now();
   for (int i = 0; i < times; ++i) work();
-  return seconds_since(begin) / times;
+  return (now() - begin) / times;
 }
 
 /// The least disturbed of several: other programs only ever make it slower, and not equally so at all sizes.
 double fastest(const Work& work) {
-  const auto begin = Clock::now();
+  const double begin = wall();
   work();  // Warms up.
-  double least = seconds_of(work, 1);
-  const int times = std::clamp(static_cast<int>(kShortest / std::max(least, 1e-9)), 1, 10);
-  for (int i = 0; i < kMost && seconds_since(begin) < kLongest; ++i) least = std::min(least, seconds_of(work, times));
+  const int times = std::clamp(static_cast<int>(kShortest / std::max(seconds_of(work, 1), 1e-9)), 1, 20);
+  record::Arena arena;
+  std::vector<double> all;
+  double least = std::numeric_limits<double>::infinity();
+  const auto is_alike = [&](double seconds) { return seconds <= least * kAsFast; };
+  do {
+    const record::Arena::Step step(arena);
+    all.push_back(seconds_of(work, times));
+    if (all.size() > 1) least = std::min(least, all.back());  // The first step is watched.
+  } while (std::count_if(all.begin(), all.end(), is_alike) < kAlike && (all.size() < 2 || wall() - begin < kLongest));
   return least;
 }
 
-/// A point of a curve to be: what its works move or compute together, in how long.
+double sum(const std::vector<double>& numbers) { return std::accumulate(numbers.begin(), numbers.end(), 0.0); }
+
+/// A point to be: what its works move or compute together, in how long.
 struct Measurement {
-  Points* curve;
-  std::vector<Work> works;
-  double amount;                  ///< Flops or bytes of all works.
+  CalibratedPoint point;
+  double flops = 0, bytes = 0;    ///< Of all works.
   std::vector<double> seconds{};  ///< Of each work, at best.
 };
 
 void measure(std::vector<Measurement>& all) {
-  const auto begin = Clock::now();
-  for (int pass = 0; pass < kPasses && (pass == 0 || seconds_since(begin) < kEnough); ++pass) {
+  const double begin = wall();
+  double total = std::numeric_limits<double>::infinity();
+  for (int pass = 0; pass == 0 || wall() - begin < kEnough; ++pass) {
+    double now = 0;
     for (Measurement& m : all) {
-      m.seconds.resize(m.works.size(), std::numeric_limits<double>::infinity());
-      for (std::size_t i = 0; i < m.works.size(); ++i) m.seconds[i] = std::min(m.seconds[i], fastest(m.works[i]));
+      m.seconds.resize(m.point.works.size(), std::numeric_limits<double>::infinity());
+      for (std::size_t i = 0; i < m.seconds.size(); ++i)
+        m.seconds[i] = std::min(m.seconds[i], fastest(m.point.works[i]));
+      now += sum(m.seconds);
     }
-  }
-  for (const Measurement& m : all) {
-    m.curve->push_back({m.amount / static_cast<double>(m.works.size()),
-                        m.amount / std::accumulate(m.seconds.begin(), m.seconds.end(), 0.0)});
+    if (pass + 1 >= kPasses && now > total * (1 - kSettled)) break;
+    total = now;
   }
 }
 
@@ -100,135 +130,159 @@ trace::OpCall dry_cost(const std::string& op, const Work& work) {
   throw std::logic_error("a calibration does not run " + op);
 }
 
-double bytes_moved(const trace::OpCall& call) { return static_cast<double>((call.read + call.written).count()); }
-
-/// Numbers that were not used for a while: an op of a training step seldom finds its arguments in the nearest cache.
-class Memory {
- public:
-  at::Tensor next(std::int64_t numbers) {
-    if (begin_ + numbers > kNumbers) begin_ = 0;
-    at::Tensor part = all_.narrow(0, begin_, numbers);
-    begin_ += numbers;
-    return part;
+Measurement prepare(CalibratedPoint point) {
+  Measurement m{.point = std::move(point)};
+  m.bytes = m.point.bytes;
+  for (const Work& work : m.point.works) {
+    if (m.point.op.empty()) continue;
+    work();  // What is made at the first call is made for real.
+    const trace::OpCall cost = dry_cost(m.point.op, work);
+    m.flops += cost.flops;
+    m.bytes += static_cast<double>((cost.read + cost.written).count());
   }
-  static constexpr std::int64_t kNumbers = 16 << 20;
+  return m;
+}
+
+/// What an op of a training step costs beyond its arithmetic: dispatch, views, autograd's nodes. From a chain of small
+/// ops of several kinds, forward and backward: nothing else is left there. Between two of them much memory is read, as
+/// large ops do in a step: neither code nor data wait in the nearest cache.
+plan::Seconds measure_launch(internal::Memory& memory) {
+  constexpr int kLinks = 4, kTimes = 20;
+  const at::AutoGradMode trains(true);
+  const at::Tensor x = at::ones({4, 16}), weight = at::eye(16).set_requires_grad(true);
+  const auto step = [&] {
+    at::Tensor y = x;
+    for (int i = 0; i < kLinks; ++i) {
+      y = at::gelu(at::linear(at::layer_norm(y, {16}), weight)).view({4, 4, 4}).transpose(1, 2).softmax(-1);
+      y = y.reshape({4, 16}).mul(0.5).add(x);
+    }
+    y.sum().backward();
+    weight.mutable_grad().reset();
+  };
+  trace::Trace trace;
+  {
+    const dryrun::DryRun dry(trace, device::find("cpu", at::get_num_threads()));
+    step();
+  }
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTimes; ++i) {
+    memory.cold(1 << 20).sum();
+    least = std::min(least, seconds_of(step, 1));
+  }
+  return plan::Seconds(least / static_cast<double>(std::max<std::size_t>(trace.ops().size(), 1)));
+}
+
+/// A file without a name. Throws IoError.
+class UnnamedFile {
+ public:
+  explicit UnnamedFile(const std::filesystem::path& folder) : folder_(folder) {
+    std::string name = (folder / ".cinch-rate-XXXXXX").string();
+    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ < 0) throw IoError(folder_, "make a file to measure the disk with in", errno);
+    ::unlink(name.c_str());
+  }
+  ~UnnamedFile() { ::close(descriptor_); }
+  UnnamedFile(const UnnamedFile&) = delete;
+  UnnamedFile& operator=(const UnnamedFile&) = delete;
+  void write(const std::vector<char>& bytes, std::size_t offset) const {
+    if (::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset)) !=
+        static_cast<ssize_t>(bytes.size()))
+      throw IoError(folder_, "measure the disk by writing to", errno);
+  }
+  void read(std::vector<char>& bytes, std::size_t offset) const {
+    if (::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset)) !=
+        static_cast<ssize_t>(bytes.size()))
+      throw IoError(folder_, "measure the disk by reading from", errno);
+  }
 
  private:
-  at::Tensor all_ = at::full({kNumbers}, 0.5);
-  std::int64_t begin_ = 0;
+  std::filesystem::path folder_;
+  int descriptor_ = -1;
 };
 
-/// A layer's product, `rows` by `width` with its square weights: what dividing a batch changes is the rows. Into a
-/// fresh output, as a training step's.
-Measurement matrix(Points& curve, Memory& memory, std::int64_t rows, std::int64_t width) {
-  const auto flops = 2.0 * static_cast<double>(rows * width * width);
-  return {&curve,
-          {[&memory, rows, width] {
-            at::mm(memory.next(rows * width).view({rows, width}), memory.next(width * width).view({width, width}));
-          }},
-          flops};
-}
-
-/// One op bound by memory and one that computes, as they alternate in a model; `size` numbers each.
-Measurement elementwise(Points& curve, Memory& memory, std::int64_t size) {
-  const double tensor = static_cast<double>(size) * sizeof(float);
-  return {&curve,
-          {[&memory, size] { at::add(memory.next(size), memory.next(size)); },
-           [&memory, size] { at::gelu(memory.next(size)); }},
-          3 * tensor + 2 * tensor};
-}
-
-/// An op that the two curves above do not fit, with arguments of about `numbers` numbers.
-struct OwnCurve {
-  std::string op;
-  std::function<Work(std::int64_t numbers)> prepare;
-};
-
-Work fused_adamw(Memory& memory, std::int64_t numbers) {
-  return [&memory, numbers, step = std::vector<at::Tensor>{at::ones({})}] {
-    const auto next = [&] { return std::vector<at::Tensor>{memory.next(numbers)}; };
-    at::_fused_adamw_(next(), next(), next(), next(), {}, step, /*lr=*/1e-3, 0.9, 0.999, 0.01, 1e-8, false, false);
-  };
-}
-
-Work attention(std::int64_t numbers, bool backward) {
-  const at::Tensor x = at::rand({std::max<std::int64_t>(numbers / (2 * 256 * 32), 1), 2, 256, 32});
-  const auto forward = [=] {
-    return at::_scaled_dot_product_flash_attention_for_cpu(x, x, x, 0.0, /*is_causal=*/true);
-  };
-  if (!backward) return [=] { forward(); };
-  const auto [out, sums] = forward();
-  return [=, out = out, sums = sums] {
-    at::_scaled_dot_product_flash_attention_for_cpu_backward(x, x, x, x, out, sums, 0.0, true);
-  };
-}
-
-Work convolution(std::int64_t numbers, bool backward) {
-  const at::Tensor x = at::rand({std::max<std::int64_t>(numbers / (64 * 16 * 16), 1), 64, 16, 16}),
-                   w = at::rand({64, 64, 3, 3});
-  if (!backward) return [=] { at::convolution(x, w, {}, {1, 1}, {1, 1}, {1, 1}, false, {0, 0}, 1); };
-  return [=] {
-    at::convolution_backward(x, x, w, std::nullopt, {1, 1}, {1, 1}, {1, 1}, false, {0, 0}, 1, {true, true, false});
-  };
-}
-
-std::vector<OwnCurve> own_curves(Memory& memory) {
-  return {
-      {"aten::bernoulli_", [](std::int64_t n) -> Work { return [x = at::zeros({n})] { x.bernoulli_(0.9); }; }},
-      {"aten::add_",  // Into memory that is there already: gradients of several parts.
-       [&](std::int64_t n) -> Work { return [&memory, n] { memory.next(n).add_(memory.next(n)); }; }},
-      {"aten::_fused_adamw_", [&](std::int64_t n) { return fused_adamw(memory, n); }},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu", [](std::int64_t n) { return attention(n, false); }},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", [](std::int64_t n) { return attention(n, true); }},
-      {"aten::convolution", [](std::int64_t n) { return convolution(n, false); }},
-      {"aten::convolution_backward", [](std::int64_t n) { return convolution(n, true); }},
-  };
-}
-
-Measurement point_of(Points& curve, const OwnCurve& own, std::int64_t numbers) {
-  Work work = own.prepare(numbers);
-  const trace::OpCall cost = dry_cost(own.op, work);
-  return {&curve, {std::move(work)}, cost.flops > 0 ? cost.flops : bytes_moved(cost)};
-}
-
-/// What an op of a training step costs beyond its arithmetic: dispatch, views, autograd's nodes. From a chain of single
-/// numbers, forward and backward: nothing else is left there.
-plan::Seconds measure_launch() {
-  constexpr int kLinks = 32;
-  constexpr int kOpsOfLink = 5;  // mul, add; backward two of mul and a sum of gradients. Views are no ops of a trace.
-  const at::AutoGradMode trains(true);
-  const at::Tensor x = at::ones({1, 1}).set_requires_grad(true);
+/// As a plan's state on disk moves: through the system's cache of files, pieces of a parameter's size.
+double measure_disk(const std::filesystem::path& folder) {
+  constexpr std::size_t kPiece = 1 << 20, kBytes = 32 << 20;
+  const UnnamedFile file(folder);
+  std::vector<char> piece(kPiece, 1);
   double least = std::numeric_limits<double>::infinity();
-  for (int pass = 0; pass < kPasses; ++pass) {
-    least = std::min(least, fastest([&] {
-                       at::Tensor y = x;
-                       for (int i = 0; i < kLinks; ++i) y = (y.t() * x).view({1, 1}) + x;
-                       y.backward();
-                       x.mutable_grad().reset();
-                     }));
+  for (int pass = 0; pass <= kPasses; ++pass) {
+    const double begin = wall();
+    for (std::size_t at = 0; at < kBytes; at += kPiece) file.write(piece, at);
+    for (std::size_t at = 0; at < kBytes; at += kPiece) file.read(piece, at);
+    if (pass > 0) least = std::min(least, wall() - begin);  // Blocks are there from the second pass on.
   }
-  return plan::Seconds(least / (kLinks * kOpsOfLink));
+  return 2 * kBytes / least;
 }
-}  // namespace
 
-plan::Calibration calibrate() {
+/// What took longer than a larger one was disturbed each time: it takes no longer than that.
+void faster_when_smaller(std::vector<Calibration::Point>& curve) {
+  for (std::size_t i = curve.size(); i-- > 1;) {
+    const double longest = curve[i].size / curve[i].per_second;
+    curve[i - 1].per_second = std::max(curve[i - 1].per_second, curve[i - 1].size / longest);
+  }
+}
+
+Calibration measure_ops() {
   const SameGenerator same;
   const at::NoGradGuard no_grad;
   Calibration calibration;
-  Memory memory;
+  { const record::Arena installs; }  // `memory` counts as live then: an arena may take 5 % more than is.
+  internal::Memory memory;
   std::vector<Measurement> all;
-  for (const auto& [rows, width] : std::initializer_list<std::pair<int, int>>{
-           {2, 128}, {8, 256}, {32, 256}, {128, 256}, {512, 256}, {1024, 384}, {2048, 512}})
-    all.push_back(matrix(calibration.matrix, memory, rows, width));
-  for (std::int64_t size = 4 << 10; size <= Memory::kNumbers; size *= 4)
-    all.push_back(elementwise(calibration.elementwise, memory, size));
-  for (const OwnCurve& own : own_curves(memory))
-    for (const std::int64_t size : {16 << 10, 96 << 10, 512 << 10})
-      all.push_back(point_of(calibration.ops[own.op], own, size));
-  {
-    const record::Muted muted;
-    measure(all);
-    calibration.launch = measure_launch();
+  for (CalibratedPoint& point : internal::calibrated_points(memory)) all.push_back(prepare(std::move(point)));
+  measure(all);
+  const auto curve_for = [&](const std::string& name) -> auto& {
+    if (name == "matrix") return calibration.matrix;
+    return name == "elementwise" ? calibration.elementwise : calibration.ops[name];
+  };
+  for (const Measurement& m : all) {
+    if (m.point.curve.ends_with(plan::kBytesBeside)) continue;
+    const double amount = m.flops > 0 ? m.flops : m.bytes;
+    curve_for(m.point.curve).push_back({amount / static_cast<double>(m.seconds.size()), amount / sum(m.seconds)});
+  }
+  for (auto& [name, curve] : calibration.ops) faster_when_smaller(curve);
+  faster_when_smaller(calibration.matrix);
+  faster_when_smaller(calibration.elementwise);
+  for (const Measurement& m : all) {  // What is left when the flops have taken their time.
+    if (!m.point.curve.ends_with(plan::kBytesBeside)) continue;
+    const auto rest = sum(m.seconds) - m.flops / plan::rate_at(calibration.ops.at(m.point.op), m.flops);
+    if (rest > 0.1 * sum(m.seconds)) calibration.ops[m.point.curve].push_back({m.bytes, m.bytes / rest});
+  }
+  calibration.launch = measure_launch(memory);
+  return calibration;
+}
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();)
+    if (line.starts_with("model name")) return line;
+  return {};
+}
+
+std::optional<CacheFile> cache() {
+  const auto folder = cache_folder();
+  if (!folder) return std::nullopt;
+  return CacheFile(*folder, "calibration",
+                   "calibration " + std::to_string(kFormat) + " of cinch " + kVersion + '\n' + processor() + '\n' +
+                       libtorch_version() + ' ' + at::get_cpu_capability());
+}
+}  // namespace
+
+plan::Calibration calibrate(const CalibrateOptions& options) {
+  auto kept = cache();
+  const std::string key = std::to_string(at::get_num_threads()) + " threads";
+  std::optional<Calibration> known;
+  if (kept && !options.afresh) {
+    const std::string* text = kept->find(key);
+    if (text != nullptr) known = plan::from_json(*text);
+  }
+  if (known && (options.disk.empty() || known->disk_bytes_per_second > 0)) return *known;
+  Calibration calibration = known ? *std::move(known) : measure_ops();
+  if (!options.disk.empty()) calibration.disk_bytes_per_second = measure_disk(options.disk);
+  if (kept) {
+    kept->add(key, plan::to_json(calibration));
+    kept->save();
   }
   return calibration;
 }

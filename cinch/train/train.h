@@ -2,6 +2,7 @@
 // The facade of all that stands on LibTorch, without a LibTorch header: what the command line calls.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -36,8 +37,17 @@ plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device
 /// The callback for plan::solve. Each call is a dry run of initialization, two steps, an evaluation and a save, if the job
 /// evaluates and saves.
 plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device);
-/// Measures this machine: about two seconds. It makes dry runs of its own, so never inside a Recorder or a DryRun.
-plan::Calibration calibrate();
+/// The same in less time where a plan divides the batch: of many equal micro-batches one runs (Session::abridge). Same
+/// peak and step time; what a search may use.
+plan::Simulate abridged_simulator(const job::Job& job, const device::DeviceSpec& device);
+struct CalibrateOptions {
+  bool afresh = false;                ///< Also if there are figures of an earlier measurement.
+  std::filesystem::path disk = {};    ///< A folder, where a plan would keep tensors: how fast its disk is, too.
+};
+/// What ops take on this machine, with this LibTorch and number of threads: of an earlier measurement that lies in the
+/// cache folder (cinch/core/cache_file.h), else measured, in about three seconds, and kept there. It makes dry runs and an
+/// arena of its own, so never inside a Recorder, a DryRun or an Arena. Throws IoError of `disk`.
+plan::Calibration calibrate(const CalibrateOptions& options = {});
 
 struct Progress {
   std::int64_t step = 0, steps = 0;

@@ -4,6 +4,7 @@
 
 #include "cinch/cli/output.h"
 #include "cinch/cli/verbs.h"
+#include "cinch/core/error.h"
 #include "cinch/device/device_file.h"
 #include "cinch/report/devices.h"
 
@@ -13,6 +14,7 @@ namespace {
 struct DevicesOptions {
   std::string device;
   bool json = false;
+  bool calibrate = false;
 };
 
 std::vector<device::DeviceSpec> chosen(const DevicesOptions& options) {
@@ -20,6 +22,17 @@ std::vector<device::DeviceSpec> chosen(const DevicesOptions& options) {
   std::vector<device::DeviceSpec> all;
   for (const std::string& name : device::known()) all.push_back(device::find(name));
   return all;
+}
+
+ExitCode calibrate(const DevicesOptions& options, Stage& stage) {
+  if (!options.device.empty() && options.device != "cpu")
+    throw UsageError("--calibrate measures this machine's CPU, not " + options.device, "Leave the device out.");
+  int threads = 0;
+  const plan::Calibration calibration = calibrate_afresh(threads);
+  stage = Stage::kWorking;
+  print(options.json ? report::json(calibration, threads, libtorch_version())
+                     : report::text(calibration, threads, colour_on_stdout()));
+  return kDone;
 }
 }  // namespace
 
@@ -29,7 +42,10 @@ Run add_devices(CLI::App& program) {
   verb->add_option("device", options->device, "One of them, or a file that describes one: prints TOML")
       ->type_name("NAME|FILE");
   verb->add_flag("--json", options->json, "One JSON document on standard output and nothing else");
+  verb->add_flag("--calibrate", options->calibrate,
+                 "Measure this machine's CPU afresh, keep the figures for plans, and print them");
   return [options](Stage& stage) {
+    if (options->calibrate) return calibrate(*options, stage);
     const std::vector<device::DeviceSpec> devices = chosen(*options);
     stage = Stage::kWorking;
     if (options->json) {

@@ -14,5 +14,9 @@ Verbs add_training_verbs(CLI::App& program) {
   return verbs;
 }
 
+plan::Calibration calibrate_afresh(int& /*threads*/) {
+  throw UsageError("devices --calibrate: this cinch was built without LibTorch", "Build all of it: make build.");
+}
+
 std::string libtorch_version() { return ""; }
 }  // namespace cinch::cli

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cinch/cli/exit_code.h"
+#include "cinch/plan/calibration.h"
 
 namespace cinch::cli {
 
@@ -30,6 +31,9 @@ Run add_verify(CLI::App& program);
 
 /// The verbs on jobs, where this build has them; where not, they are added all the same and say what to build.
 Verbs add_training_verbs(CLI::App& program);
+/// Measures this machine afresh, its disk where temporary files lie as well. `threads`: those that it was measured with.
+/// UsageError in a build without LibTorch.
+plan::Calibration calibrate_afresh(int& threads);
 /// "2.11.0"; "" in a build without LibTorch.
 std::string libtorch_version();
 }  // namespace cinch::cli

@@ -41,6 +41,7 @@ ordered_json object(const DeviceSpec& device) {
           {"flops_per_second", rates},
           {"bytes_per_second", device.bytes_per_second},
           {"host_bytes_per_second", device.host_bytes_per_second},
+          {"disk_bytes_per_second", device.disk_bytes_per_second},
           {"launch_seconds", device.launch.count()},
           {"threads", device.threads}};
 }
@@ -77,6 +78,37 @@ std::string json(const std::vector<DeviceSpec>& devices, const std::string& libt
   for (const DeviceSpec& device : devices) list.push_back(object(device));
   const ordered_json document{{"schema", "cinch.devices/1"}, {"cinch", kVersion},  {"libtorch", libtorch},
                               {"device", nullptr},           {"threads", nullptr}, {"devices", list}};
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string text(const plan::Calibration& calibration, int threads, bool colour) {
+  const std::string head = fmt::format("{:<58}{:>10}{:>10}{:>10}", "G a second, by size", "small", "middle", "large");
+  std::string out = colour ? "\x1b[1m" + head + "\x1b[0m\n" : head + "\n";
+  for (const plan::CurveSummary& row : plan::summarize(calibration)) {
+    const auto giga = [](const plan::Calibration::Point& point) { return rate(point.per_second, 1e9); };
+    out += fmt::format("{:<58}{:>10}{:>10}{:>10}  {}\n", internal::one_line(row.name, 57), giga(row.small),
+                       giga(row.middle), giga(row.large), row.computes ? "flop" : "B");
+  }
+  out += fmt::format("\nlaunch of an op {:.2f} us; disk {} GB/s; {} thread{}\n", calibration.launch.count() * 1e6,
+                     rate(calibration.disk_bytes_per_second, 1e9), threads, threads == 1 ? "" : "s");
+  return out;
+}
+
+std::string json(const plan::Calibration& calibration, int threads, const std::string& libtorch) {
+  ordered_json curves = ordered_json::array();
+  for (const plan::CurveSummary& row : plan::summarize(calibration)) {
+    ordered_json points = ordered_json::array();
+    for (const auto& point : row.points) points.push_back({point.size, point.per_second});
+    curves.push_back({{"name", row.name}, {"unit", row.computes ? "flops" : "bytes"}, {"points", points}});
+  }
+  const ordered_json document{{"schema", "cinch.calibration/1"},
+                              {"cinch", kVersion},
+                              {"libtorch", libtorch},
+                              {"device", "cpu"},
+                              {"threads", threads},
+                              {"launch_seconds", calibration.launch.count()},
+                              {"disk_bytes_per_second", calibration.disk_bytes_per_second},
+                              {"curves", curves}};
   return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 }  // namespace cinch::report

@@ -65,6 +65,8 @@ struct OpRule {
   std::function<std::vector<Bytes>(const OpArguments&)> cuda_scratch = {};
   /// Multiply-adds count 2. Empty: 0, the op is bound by memory.
   std::function<double(const OpArguments&)> flops = {};
+  /// Of its first argument it reads no more than it gives: it looks rows up.
+  bool looks_up = false;
   /// On CUDA it calls cuBLAS, whose workspace stays with the thread.
   bool cublas = false;
 };

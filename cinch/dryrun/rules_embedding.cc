@@ -23,7 +23,7 @@ std::vector<at::Tensor> embedding_backward_shape(const OpArguments& arguments) {
 
 void add_embedding_rules(RuleTable& table) {
   table.add_all("embedding", {.kind = OpRule::Kind::kDecompose});
-  table.add_all("index_select", {.kind = OpRule::Kind::kShape, .shape = index_select_shape, .scratch = table_copy});
+  table.add_all("index_select", {.kind = OpRule::Kind::kShape, .shape = index_select_shape, .scratch = table_copy, .looks_up = true});
   table.add_all("embedding_dense_backward", {.kind = OpRule::Kind::kShape, .shape = embedding_backward_shape});
   table.add_all(
       "index index_put_ _index_put_impl_ index_add_ index_fill_ _embedding_bag _embedding_bag_forward_only "

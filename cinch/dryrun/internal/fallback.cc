@@ -132,9 +132,11 @@ bool runs_for_real(const OpInfo& info, const torch::jit::Stack& arguments) {
 trace::OpCall cost_of(const OpInfo& info, const OpArguments& arguments, const KernelScript& script) {
   trace::OpCall call;
   bool typed = false;
+  const bool looks_up = info.rule != nullptr && info.rule->looks_up;
   for (std::size_t i = 0; i < arguments.size(); ++i)
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      const auto bytes = std::min(bytes_of(tensor), Bytes(static_cast<std::int64_t>(tensor.storage().nbytes())));
+      auto bytes = std::min(bytes_of(tensor), Bytes(static_cast<std::int64_t>(tensor.storage().nbytes())));
+      if (looks_up && i == 0) bytes = std::min(bytes, script.kept());
       call.read += bytes;
       if (info.writes[i]) call.written += bytes;
       if (!typed && at::isFloatingType(tensor.scalar_type())) {

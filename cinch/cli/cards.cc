@@ -15,6 +15,7 @@
 namespace cinch::cli {
 namespace {
 using Fit = report::CardAnswer::Fit;
+constexpr plan::Seconds kForOne{3};      // Whether a card holds the job at all.
 constexpr plan::Seconds kForSpeed{0.5};  // Of a search for a plan of a card that is not only small.
 
 /// What decides which kernels run and what they take: cards that are equal in it make equal dry runs.
@@ -95,7 +96,7 @@ report::Cards which_card(const Request& request, const Search& how, Progress& pr
       result.cards.push_back(std::move(answer));
       continue;
     }
-    report::CardAnswer answer = ask(one, how.left(), result);
+    report::CardAnswer answer = ask(one, std::min(how.left(), kForOne), result);
     if (answer.fit == Fit::kNot) floors.emplace(kind(card), answer);
     result.cards.push_back(std::move(answer));
   }

@@ -1,4 +1,7 @@
 // A plan that is said to fit runs under a hard cap of that size; one byte less fails, cleanly.
+#include <map>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,8 +52,53 @@ TEST_P(Budget, APlannedTrainingRunsUnderItsCap) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Budget,
-                         ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp),
+                         ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp,
+                                                              ModelKind::kVit, ModelKind::kLlama),
                                             ::testing::Values(75, 50, 10), ::testing::Bool()));
+
+/// Plans that divide a batch in five, with what else may be in them.
+std::vector<plan::Plan> dividing_plans(const job::Job& job) {
+  const plan::Problem problem = train::make_problem(job, cpu(), Bytes(1));
+  std::vector<plan::Plan> plans;
+  const auto add = [&](const auto& change) {
+    plan::Plan plan{.micro_batch_size = 3, .activations = {}};
+    change(plan);
+    if (plan::validate(problem, plan).empty()) plans.push_back(std::move(plan));
+  };
+  add([](plan::Plan&) {});
+  add([&](plan::Plan& plan) { plan.activations[problem.modules.front()] = plan::ActivationPolicy::kCheckpoint; });
+  add([&](plan::Plan& plan) { plan.activations[problem.modules.back()] = plan::ActivationPolicy::kSelective; });
+  add([&](plan::Plan& plan) { plan.activations[problem.modules.back()] = plan::ActivationPolicy::kOffload; });
+  add([](plan::Plan& plan) { plan.loss_chunk_size = 64; });
+  add([](plan::Plan& plan) { plan.optimizer.in_backward = true; });
+  add([](plan::Plan& plan) { plan.optimizer.place = plan::StatePlace::kHost; });
+  add([](plan::Plan& plan) { plan.autocast = plan::Autocast::kBf16; });
+  return plans;
+}
+
+/// How often the second step calls each op.
+std::map<std::string, std::size_t> calls(const trace::Trace& trace) {
+  std::map<std::string, std::size_t> calls;
+  for (const trace::OpCall& call : trace.ops())
+    if (call.step == 2) calls[std::string(trace.name(call.name))] += call.times;
+  return calls;
+}
+
+TEST(Abridged, ADryRunHasThePeakAndTheTimeOfTheWholeOne) {
+  train::set_threads(2);
+  const plan::CostModel costs(cpu());
+  for (const auto kind : {ModelKind::kGpt, ModelKind::kMlp, ModelKind::kVit, ModelKind::kLlama}) {
+    const auto job = small_job(kind, 14);  // Four parts of three and one of two.
+    for (const plan::Plan& plan : dividing_plans(job)) {
+      const auto whole = train::simulator(job, cpu())(plan), abridged = train::abridged_simulator(job, cpu())(plan);
+      SCOPED_TRACE(testing::Message() << name_of(kind) << ", " << plan::describe(plan, 9));
+      EXPECT_LT(abridged.events().size(), whole.events().size());
+      EXPECT_EQ(trace::Timeline(abridged).peak().bytes, trace::Timeline(whole).peak().bytes);
+      EXPECT_EQ(calls(abridged), calls(whole));
+      EXPECT_NEAR(costs.step_time(abridged) / costs.step_time(whole), 1, 1e-9);
+    }
+  }
+}
 
 TEST(Cap, OfExactlyThePeakRunsAndOneByteLessFailsCleanly) {
   train::set_threads(2);

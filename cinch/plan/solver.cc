@@ -7,15 +7,25 @@
 
 #include "cinch/core/error.h"
 #include "cinch/plan/internal/search.h"
+#include "cinch/plan/internal/would_give.h"
 
 namespace cinch::plan {
 namespace {
 constexpr std::size_t kFloorTensors = 20;
 
-// Of plans that take as long, the one that changes least: fewer parts, then fewer modules checkpointed.
+// How much a plan changes beyond the division of the batch.
+std::size_t changes(const Plan& plan) {
+  const OptimizerPlan& optimizer = plan.optimizer;
+  return plan.activations.size() + (plan.loss_chunk_size != 0) + optimizer.in_backward +
+         (optimizer.state != OptimizerState::kFp32) + (optimizer.place != StatePlace::kDevice) +
+         !plan.alloc_conf.empty();
+}
+
+// Of plans that take as long, the one that changes least: not lossy, then fewer parts, then fewer other changes.
 bool changes_less(const Candidate& a, const Candidate& b, std::int64_t batch_size) {
   const auto key = [&](const Candidate& c) {
-    return std::tuple(internal::parts(c.plan, batch_size), c.plan.activations.size(), c.step_time, c.peak);
+    return std::tuple(equivalence(c.plan) == Equivalence::kLossy, internal::parts(c.plan, batch_size), changes(c.plan),
+                      c.step_time, c.peak);
   };
   return key(a) < key(b);
 }
@@ -45,7 +55,10 @@ std::vector<Candidate> frontier_of(const std::vector<Candidate>& candidates, con
   });
   std::vector<Candidate> frontier;
   for (Candidate& candidate : sorted) {
-    if (frontier.empty() || candidate.step_time < frontier.back().step_time) frontier.push_back(std::move(candidate));
+    const bool is_best = candidate.plan == best.plan;
+    const double share = is_best ? 0 : internal::kTie;  // More memory for as good as no time is no offer.
+    if (frontier.empty() || candidate.step_time < frontier.back().step_time * (1 - share))
+      frontier.push_back(std::move(candidate));
   }
   return frontier;
 }
@@ -82,17 +95,20 @@ std::string advice_for(const Problem& problem, const Candidate& smallest, const 
                      helps, beyond_tensors(smallest, timeline.peak().bytes));
 }
 
-Infeasible explain(const Problem& problem, const Simulate& simulate, const internal::Search& search, bool cut) {
+Infeasible explain(const Problem& problem, const CostModel& costs, const Simulate& simulate,
+                   const internal::Search& search, bool cut) {
   Infeasible result;
   result.smallest = search.smallest();
   const trace::Trace trace = simulate(result.smallest.plan);
   result.tensors = peak_tensors(trace, kFloorTensors);
   result.advice = advice_for(problem, result.smallest, trace, cut);
   result.simulated = search.candidates().size();
+  result.would_give = internal::would_give(problem, costs, simulate, result.smallest);
   return result;
 }
 
-Solution report(const Problem& problem, const internal::Search& search) {
+Solution report(const Problem& problem, const CostModel& costs, const Simulate& simulate,
+                const internal::Search& search, const SolveOptions& options) {
   Solution result;
   result.best = best_of_equals(search, problem);
   result.frontier = frontier_of(search.candidates(), result.best, problem);
@@ -100,6 +116,7 @@ Solution report(const Problem& problem, const internal::Search& search) {
   result.simulated = search.candidates().size();
   const Seconds bound = std::min(search.fastest_fitting()->step_time, search.open_bound());
   if (result.best.step_time > bound) result.gap = result.best.step_time / bound - 1;
+  if (!options.first_fit) result.would_give = internal::would_give(problem, costs, simulate, result.best);
   return result;
 }
 }  // namespace
@@ -135,13 +152,17 @@ std::variant<Solution, Infeasible> solve(const Problem& problem, const CostModel
                                          const SolveOptions& options) {
   if (problem.batch_size < 1) throw UsageError("a problem's batch_size is at least 1");
   internal::Search search(problem, costs, simulate, options);
-  search.find_fastest();
+  if (options.first_fit) {
+    search.find_any();
+  } else {
+    search.find_fastest();
+  }
   if (search.fastest_fitting() == nullptr) {
     const bool cut = search.cut();
     search.find_smallest();
-    if (search.fastest_fitting() == nullptr) return explain(problem, simulate, search, cut);
+    if (search.fastest_fitting() == nullptr) return explain(problem, costs, simulate, search, cut);
   }
-  search.fill_frontier();
-  return report(problem, search);
+  if (!options.first_fit) search.fill_frontier();
+  return report(problem, costs, simulate, search, options);
 }
 }  // namespace cinch::plan

@@ -20,6 +20,7 @@ using trace::Category;
 
 using internal::Block;
 using internal::Chain;
+using internal::kTokens;
 using internal::Player;
 
 Simulate simulate_of(const Chain& chain) {
@@ -64,19 +65,60 @@ Chain random_chain(std::mt19937& random, std::size_t n) {
   return chain;
 }
 
+// Every setting of everything but the modules' policies and the division.
+std::vector<Plan> settings_of(const Problem& problem) {
+  std::vector<Plan> all{Plan{}};
+  const auto each = [&](auto change) {
+    for (std::size_t i = all.size(); i-- > 0;) {
+      all.push_back(all[i]);
+      change(all.back());
+    }
+  };
+  if (problem.may("chunked_loss")) {
+    const std::vector<Plan> before = all;
+    for (const std::int64_t size : problem.loss_chunks)
+      for (Plan plan : before) {
+        plan.loss_chunk_size = size;
+        all.push_back(plan);
+      }
+  }
+  if (problem.may("step_in_backward")) each([](Plan& plan) { plan.optimizer.in_backward = true; });
+  const std::vector<Plan> before = all;
+  const auto add_state = [&](std::string_view technique, OptimizerState state, StatePlace place) {
+    if (!problem.may(technique)) return;
+    for (Plan plan : before) {
+      plan.optimizer.state = state;
+      plan.optimizer.place = place;
+      all.push_back(plan);
+    }
+  };
+  add_state("adam8bit", OptimizerState::k8Bit, StatePlace::kDevice);
+  add_state("state_on_host", OptimizerState::kFp32, StatePlace::kHost);
+  add_state("state_on_disk", OptimizerState::kFp32, StatePlace::kDisk);
+  return all;
+}
+
 // Every plan there is, simulated.
 std::vector<Candidate> all_plans(const Chain& chain, const Problem& problem) {
   std::vector<Candidate> all;
   const auto modules = chain.modules();
-  const std::size_t sets = problem.may("checkpoint") ? std::size_t{1} << modules.size() : 1;
-  for (const std::int64_t size : internal::micro_batch_sizes(chain.batch_size, problem.may_divide_batch)) {
-    for (std::size_t bits = 0; bits < sets; ++bits) {
-      Plan plan{.micro_batch_size = size == chain.batch_size ? 0 : size, .activations = {}};
-      for (std::size_t i = 0; i < modules.size(); ++i) {
-        if (bits >> i & 1) plan.activations[modules[i]] = ActivationPolicy::kCheckpoint;
+  std::vector<ActivationPolicy> policies{ActivationPolicy::kKeep};
+  for (const auto policy : {ActivationPolicy::kCheckpoint, ActivationPolicy::kSelective, ActivationPolicy::kOffload})
+    if (problem.may(name_of(policy))) policies.push_back(policy);
+  std::size_t sets = 1;
+  for (std::size_t i = 0; i < modules.size(); ++i) sets *= policies.size();
+  const bool divides = problem.may_divide_batch && problem.may("micro_batch");
+  for (const std::int64_t size : internal::micro_batch_sizes(chain.batch_size, divides)) {
+    for (Plan plan : settings_of(problem)) {
+      plan.micro_batch_size = size == chain.batch_size ? 0 : size;
+      if (!conflicts(plan, problem.facts).empty()) continue;
+      for (std::size_t set = 0; set < sets; ++set) {
+        plan.activations.clear();
+        for (std::size_t i = 0, rest = set; i < modules.size(); ++i, rest /= policies.size())
+          if (rest % policies.size() != 0) plan.activations[modules[i]] = policies[rest % policies.size()];
+        const trace::Trace trace = simulate_of(chain)(plan);
+        all.push_back({plan, bytes_on_device(problem, plan, trace), costs().step_time(trace)});
       }
-      const trace::Trace trace = simulate_of(chain)(plan);
-      all.push_back({plan, bytes_on_device(problem, plan, trace), costs().step_time(trace)});
     }
   }
   return all;
@@ -128,6 +170,48 @@ TEST(Solver, FindsTheBestOfAllPlansOrSaysByHowMuchItMayMiss) {
   }
   EXPECT_GE(proven, solved * 98 / 100);
   EXPECT_LT(simulated, plans);
+}
+
+// All techniques, on chains so small that thousands of plans can be played; budgets from the floor to plain training's.
+TEST(Solver, WithAllTechniquesItAgreesWithExhaustiveSearch) {
+  std::mt19937 random(23);
+  std::size_t solved = 0, agreed = 0, simulated = 0, plans = 0;
+  for (int round = 0; round < 500; ++round) {
+    Chain chain = random_chain(random, 1 + random() % 3);
+    chain.batch_size = 1 + static_cast<std::int64_t>(random() % 4);
+    chain.head *= 1 + static_cast<std::int64_t>(random() % 4);
+    Problem problem = problem_of(chain, {});
+    problem.allowed = {"micro_batch",  "checkpoint",       "selective", "offload",
+                       "chunked_loss", "step_in_backward", "adam8bit",  "state_on_host"};
+    std::erase_if(problem.allowed, [&](const std::string&) { return random() % 3 == 0; });
+    problem.loss_chunks = {kTokens / 2, kTokens / 8};
+    problem.facts.clips = round % 4 == 0;
+    const std::vector<Candidate> all = all_plans(chain, problem);
+    const Bytes floor = least_peak(all), plain = all.front().peak;
+    double before = std::numeric_limits<double>::infinity();
+    for (const int percent : {0, 20, 60, 100}) {
+      problem.budget = Bytes(floor.count() + (plain - floor).count() * percent / 100);
+      SCOPED_TRACE(testing::Message() << "round " << round << ", " << percent << " %");
+      const auto result = solve(problem, costs(), simulate_of(chain));
+      ASSERT_TRUE(std::holds_alternative<Solution>(result)) << std::get<Infeasible>(result).advice;
+      const Solution& solution = std::get<Solution>(result);
+      EXPECT_THAT(validate(problem, costs(), simulate_of(chain), solution), IsEmpty());
+      const double time = solution.best.step_time.count(), least = fastest(all, problem.budget)->step_time.count();
+      EXPECT_LE(time, least * 1.02);
+      EXPECT_LE(time, before * (1 + internal::kTie)) << "more budget, more time";
+      before = time;
+      agreed += time <= least * (1 + internal::kTie);
+      ++solved;
+      simulated += solution.simulated;
+      plans += all.size();
+    }
+  }
+  EXPECT_EQ(solved, 2000u);
+  EXPECT_GE(agreed, solved * 98 / 100);
+  EXPECT_LT(simulated, plans / 10);
+  RecordProperty("agreed", static_cast<int>(agreed));
+  RecordProperty("simulated", static_cast<int>(simulated));
+  RecordProperty("plans", static_cast<int>(plans));
 }
 
 TEST(Solver, OfEqualBlocksItTakesAsManyAsAreNeededWithoutTryingThemOneByOne) {

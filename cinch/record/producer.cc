@@ -151,6 +151,7 @@ void Producer::begin_op(std::string_view name, trace::OpCall call) {
   call.phase = now.phase;
   call.recompute = now.recompute;
   call.step = now.step;
+  call.times = now.times;
   op_ = trace::OpId{next_op_++};
   sink_.on_op(op_, call);
 }

@@ -47,6 +47,9 @@ enum class Category : std::uint8_t {
 };
 inline constexpr int kCategoryCount = 8;
 
+/// Name of an allocation that brings back a saved tensor that was away from the device.
+inline constexpr std::string_view kBroughtBack = "brought back";
+
 std::string_view name_of(Phase phase);        ///< "forward"
 std::string_view name_of(Category category);  ///< "optimizer_state", as in the JSON
 
@@ -100,6 +103,9 @@ struct OpCall {
   std::uint32_t step = 0;
   double flops = 0;  ///< A multiply-add counts 2.
   Bytes read{}, written{};
+  /// Calls that this one stands for: an abridged dry run leaves micro-batches out that do what the one before did. 1 in
+  /// files.
+  std::uint32_t times = 1;
 };
 
 /// dtype and sizes of the tensor an allocation was made for. Only a dry run sees them (an allocator sees bytes): a

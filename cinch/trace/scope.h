@@ -17,6 +17,7 @@ struct Context {
   bool recompute = false;
   std::uint32_t step = 0;
   const std::string* module = nullptr;  ///< Not owned; nullptr outside any.
+  std::uint32_t times = 1;              ///< OpCall::times of what is called here.
 };
 Context current() noexcept;
 
@@ -36,6 +37,15 @@ class [[nodiscard]] ContextScope {
 class [[nodiscard]] PhaseScope {
  public:
   PhaseScope(Phase phase, std::uint32_t step) noexcept;
+
+ private:
+  ContextScope scope_;
+};
+
+/// What runs stands for so many equal runs. Phases keep it.
+class [[nodiscard]] RepeatScope {
+ public:
+  explicit RepeatScope(std::uint32_t times) noexcept;
 
  private:
   ContextScope scope_;

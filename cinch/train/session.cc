@@ -134,6 +134,10 @@ StepReport Session::try_step(const data::Batch& batch, std::uint32_t step) {
   for (std::int64_t first = 0; first < batch.size(); first += stride) {
     const auto part = data::narrow(batch, first, std::min(stride, batch.size() - first));
     const bool last = first + stride >= batch.size();
+    const auto between = (batch.size() - 1) / stride - 1;  // Micro-batches that are neither the first nor the last.
+    const bool stands = abridged_ && first == stride && between > 1;
+    const trace::RepeatScope repeat(stands ? static_cast<std::uint32_t>(between) : 1);
+    if (stands) first += (between - 1) * stride;
     report.loss = sum_of(report.loss, forward_backward(part, batch.target_count, step, last, report.grad_norm));
   }
   const PhaseScope phase(Phase::kOptimizer, step);

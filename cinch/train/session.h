@@ -37,6 +37,9 @@ class Session {
   /// weights and optimizer state alone. A step that throws (out of memory) leaves weights, optimizer state and live
   /// memory as they were, and can be tried again; random numbers it drew are gone.
   StepReport step(const data::Batch& batch);
+  /// From here on of a step's micro-batches the first, the second, which stands for all between, and the last alone run:
+  /// for dry runs, whose memory it leaves as it is.
+  void abridge() { abridged_ = true; }
   /// Mean loss; no gradients, model in eval mode; in micro-batches as training.
   at::Tensor evaluate(const data::Batch& batch);
 
@@ -67,6 +70,7 @@ class Session {
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<techniques::CallPolicies> policies_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  bool abridged_ = false;
   optim::BackwardOptimizer* in_backward_ = nullptr;  ///< optimizer_, if the plan has it step in backward.
   std::optional<optim::GradScaler> grad_scaler_;
   std::int64_t steps_done_ = 0;

@@ -27,7 +27,8 @@ using trace::PhaseScope;
 /// Calls `inspect(session, dry)` at the end of the run: initialization, steps 1 and 2, an evaluation and a save as the job has
 /// them.
 template <class Inspect>
-trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, const plan::Plan& plan, const Inspect& inspect) {
+trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, const plan::Plan& plan, const Inspect& inspect,
+                     bool abridged = false) {
   const auto place = device.type == device::DeviceType::kCuda ? at::kCUDA : at::kCPU;
   trace::Trace trace, until_end;
   {
@@ -36,6 +37,7 @@ trace::Trace dry_run(const job::Job& job, const device::DeviceSpec& device, cons
     {
       const PhaseScope init(Phase::kInit, 0);
       session.emplace(job, plan, place);
+      if (abridged) session->abridge();
     }
     const auto next = [&] {
       auto batch = data::example_batch(job.data, job.model, job.train.batch_size);
@@ -130,5 +132,11 @@ plan::Problem make_problem(const job::Job& job, const device::DeviceSpec& device
 
 plan::Simulate simulator(const job::Job& job, const device::DeviceSpec& device) {
   return [job, device](const plan::Plan& plan) { return dry_run(job, device, plan, [](const Session&, const dryrun::DryRun&) {}); };
+}
+
+plan::Simulate abridged_simulator(const job::Job& job, const device::DeviceSpec& device) {
+  return [job, device](const plan::Plan& plan) {
+    return dry_run(job, device, plan, [](const Session&, const dryrun::DryRun&) {}, /*abridged=*/true);
+  };
 }
 }  // namespace cinch::train

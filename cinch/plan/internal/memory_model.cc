@@ -1,99 +1,20 @@
 #include "cinch/plan/internal/memory_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <tuple>
+
+#include "cinch/plan/internal/walk.h"
 
 namespace cinch::plan::internal {
-namespace {
 using trace::Action;
 using trace::Event;
 using trace::Phase;
 
-// Follows a trace event by event: which micro-batch of its step it is in, and whether a forward or a backward begins.
-class Place {
- public:
-  void move_to(const Event& event) {
-    began_forward = began_backward = false;
-    if (first_ || event.step != step_) {
-      micro_batch = 0;
-      forwards_ = 0;
-      step_ = event.step;
-      phase_ = Phase::kOther;
-      first_ = false;
-    }
-    if (event.phase == Phase::kForward && phase_ != Phase::kForward) {
-      micro_batch = forwards_++;
-      began_forward = true;
-    }
-    if (event.phase == Phase::kBackward && phase_ != Phase::kBackward) began_backward = true;
-    phase_ = event.phase;
-  }
-
-  std::uint32_t micro_batch = 0;
-  bool began_forward = false, began_backward = false;
-
- private:
-  bool first_ = true;
-  std::uint32_t step_ = 0, forwards_ = 0;
-  Phase phase_ = Phase::kOther;
-};
-
-// ModuleIndex::find for the names of one trace, each looked up once.
-class Roots {
- public:
-  Roots(const ModuleIndex& modules, const trace::Trace& trace) : modules_(modules), trace_(trace) {}
-  int operator()(trace::NameId name) {
-    const auto at = static_cast<std::size_t>(name);
-    if (at >= roots_.size()) roots_.resize(at + 1, kUnread);
-    if (roots_[at] == kUnread) roots_[at] = modules_.find(trace_.name(name));
-    return roots_[at];
-  }
-
- private:
-  static constexpr int kUnread = -2;
-  const ModuleIndex& modules_;
-  const trace::Trace& trace_;
-  std::vector<int> roots_;
-};
-
-// Of each run of events of equal step, phase, module and recomputation, the one at which most is live.
-std::vector<std::size_t> highest_of_each_run(const trace::Trace& trace) {
-  std::vector<std::size_t> highest;
-  std::int64_t live = 0, most = 0;
-  const Event* before = nullptr;
-  for (std::size_t i = 0; i < trace.events().size(); ++i) {
-    const Event& event = trace.events()[i];
-    if (event.action == Action::kAlloc) live += event.bytes.count();
-    if (event.action == Action::kFreeCompleted) live -= event.bytes.count();
-    const bool same = before != nullptr && before->step == event.step && before->phase == event.phase &&
-                      before->module == event.module && before->recompute == event.recompute;
-    if (!same) highest.push_back(i);
-    if (!same || live > most) {
-      most = live;
-      highest.back() = i;
-    }
-    before = &event;
-  }
-  return highest;
-}
-}  // namespace
-
-ModuleIndex::ModuleIndex(std::span<const std::string> modules) {
-  for (const std::string& path : modules) by_path_.emplace(path, static_cast<int>(by_path_.size()));
-}
-
-int ModuleIndex::find(std::string_view path) const {
-  for (std::string prefix(path); !prefix.empty();) {
-    if (const auto found = by_path_.find(prefix); found != by_path_.end()) return found->second;
-    const std::size_t dot = prefix.rfind('.');
-    if (dot == std::string::npos) break;
-    prefix.resize(dot);
-  }
-  return -1;
-}
-
-MemoryModel::MemoryModel(const ModuleIndex& modules, const trace::Trace& plain)
-    : modules_(modules), plain_(made_in_forward(plain)), called_often_(modules.size()) {
+MemoryModel::MemoryModel(const Items& items, const ModuleIndex& modules, const trace::Trace& plain,
+                         const SharedFacts& shared)
+    : items_(items), modules_(modules), shared_(shared), plain_(made_in_forward(plain)), called_often_(modules.size()) {
   Roots roots(modules_, plain);
   Place place;
   std::vector<int> entries(modules_.size());
@@ -115,24 +36,25 @@ MemoryModel::MadeBy MemoryModel::made_in_forward(const trace::Trace& trace) cons
   MadeBy made;
   Roots roots(modules_, trace);
   Place place;
-  std::vector<std::pair<std::pair<std::uint32_t, int>, std::size_t>> open;  // Made since the last backward began.
+  std::vector<std::pair<Key, std::size_t>> open;  // Made since the last backward began.
   for (std::size_t i = 0; i < trace.events().size(); ++i) {
     const Event& event = trace.events()[i];
     place.move_to(event);
     if (place.began_backward) {
       for (const auto& [key, position] : open) {
         Made& one = made[key][position];
-        one.held = one.given_up = trace.allocation(one.id).freed_at >= i;
+        one.held = trace.allocation(one.id).freed_at >= i;
+        one.given_up = one.held ? static_cast<Mask>(~1u) : Mask{0};
       }
       open.clear();
     }
     if (event.action != Action::kAlloc || event.phase != Phase::kForward || event.recompute) continue;
     const int root = roots(event.module);
     if (root < 0) continue;
-    const std::pair key{event.step, root};
+    const Key key{event.step, place.micro_batch, root};
     auto& list = made[key];
     open.emplace_back(key, list.size());
-    list.push_back({event.bytes.count(), place.micro_batch, false, false, event.allocation});
+    list.push_back({event.bytes.count(), false, 0, event.allocation});
   }
   return made;
 }
@@ -140,7 +62,7 @@ MemoryModel::MadeBy MemoryModel::made_in_forward(const trace::Trace& trace) cons
 std::vector<std::size_t> MemoryModel::forward_order() const {
   std::vector<trace::AllocationId> first(modules_.size(), trace::kNoAllocation);
   for (const auto& [key, list] : plain_) {
-    trace::AllocationId& of_module = first[static_cast<std::size_t>(key.second)];
+    trace::AllocationId& of_module = first[static_cast<std::size_t>(key.module)];
     of_module = std::min(of_module, list.front().id);
   }
   std::vector<std::size_t> order(modules_.size());
@@ -149,8 +71,8 @@ std::vector<std::size_t> MemoryModel::forward_order() const {
   return order;
 }
 
-// For each of `plain` the position of the same allocation in `other`; empty if they do not agree. A checkpointed forward
-// makes what the plain one makes, in that order, and may make more in between (a generator's state).
+// For each of `plain` the position of the same allocation in `other`; empty if they do not agree. A checkpointed
+// forward makes what the plain one makes, in that order, and may make more in between (a generator's state).
 std::vector<std::size_t> MemoryModel::twins(const std::vector<Made>& plain, const std::vector<Made>& other) {
   std::vector<std::size_t> positions;
   std::size_t at = 0;
@@ -162,116 +84,217 @@ std::vector<std::size_t> MemoryModel::twins(const std::vector<Made>& plain, cons
   return positions;
 }
 
-void MemoryModel::learn_kept(const trace::Trace& trace, const Selection& selection) {
+void MemoryModel::learn_kept(const trace::Trace& trace, const Choice& choice) {
   const MadeBy made = made_in_forward(trace);
   for (auto& [key, plain] : plain_) {
     const auto here = made.find(key);
-    if (!selection[static_cast<std::size_t>(key.second)] || here == made.end()) continue;
+    const std::size_t policy = choice[static_cast<std::size_t>(key.module)];
+    if (policy == 0 || here == made.end()) continue;
     const std::vector<std::size_t> twin = twins(plain, here->second);
-    for (std::size_t i = 0; i < twin.size(); ++i) {
-      if (here->second[twin[i]].held) plain[i].given_up = false;
-    }
+    for (std::size_t i = 0; i < twin.size(); ++i)
+      if (here->second[twin[i]].held) plain[i].given_up &= static_cast<Mask>(~(1u << policy));
   }
 }
 
-std::int64_t MemoryModel::given_up(std::uint32_t step, std::uint32_t micro_batch, int module) const {
-  const auto found = given_up_.find({step, micro_batch, module});
-  return found == given_up_.end() ? 0 : found->second;
+bool MemoryModel::learn_kept(const MemoryModel& other) {
+  for (auto& [key, plain] : plain_) {
+    const auto there = other.plain_.find({key.step, 0, key.module});
+    if (there == other.plain_.end()) return false;
+    if (!std::ranges::equal(plain, there->second, std::equal_to(), &Made::held, &Made::held)) return false;
+    for (std::size_t i = 0; i < plain.size(); ++i) plain[i].given_up = there->second[i].given_up;
+  }
+  return true;
 }
 
-std::vector<MemoryModel::Role> MemoryModel::roles(const trace::Trace& trace, const Selection& selection) const {
-  std::vector<Role> roles(trace.allocations().size(), Role::kOther);
+void MemoryModel::sum_given_up() {
+  const std::size_t policies = items_.policies();
+  for (const auto& [key, list] : plain_) {
+    std::vector<std::int64_t>& sums = given_up_[key];
+    sums.resize(policies * policies);
+    for (const Made& one : list)
+      for (std::size_t from = 1; from < policies; ++from)
+        for (std::size_t to = 0; to < policies; ++to)
+          if ((one.given_up >> from & 1) != 0 && (one.given_up >> to & 1) == 0) sums[from * policies + to] += one.bytes;
+  }
+}
+
+std::int64_t MemoryModel::lost(const Key& key, std::size_t from, std::size_t to) const {
+  const auto found = given_up_.find(key);
+  return found == given_up_.end() ? 0 : found->second[from * items_.policies() + to];
+}
+
+std::vector<MemoryModel::Role> MemoryModel::roles(const trace::Trace& trace, const Choice& choice) const {
+  std::vector<Role> roles(trace.allocations().size());
   static const std::vector<Made> kNone;
   for (const auto& [key, list] : made_in_forward(trace)) {
-    const bool checkpointed = selection[static_cast<std::size_t>(key.second)];
+    const std::size_t policy = choice[static_cast<std::size_t>(key.module)];
     const auto found = plain_.find(key);
     const std::vector<Made>& plain = found == plain_.end() ? kNone : found->second;
     const std::vector<std::size_t> twin = twins(plain, list);
     // Where nothing is known of an allocation, the answer that loosens the bound.
-    for (const Made& one : list) {
-      roles[static_cast<std::size_t>(one.id)] = checkpointed ? Role::kBrought : Role::kRemovable;
-    }
+    for (const Made& one : list)
+      roles[static_cast<std::size_t>(one.id)] = policy != 0 ? Role{.brought = true} : Role{.removed_by = Mask(~1u)};
     for (std::size_t i = 0; i < twin.size(); ++i) {
-      const bool matters = checkpointed ? !plain[i].held : plain[i].given_up;
-      if (!matters) roles[static_cast<std::size_t>(list[twin[i]].id)] = Role::kOther;
+      Role& role = roles[static_cast<std::size_t>(list[twin[i]].id)];
+      // What leaves for the host is on its way for a while, and counts as lost already.
+      if (policy != 0 && (!plain[i].held || moves_away(items_.policy(policy)))) continue;
+      role = {.brought = false,
+              .removed_by = static_cast<Mask>(plain[i].given_up & ~(policy == 0 ? 0u : 1u << policy))};
     }
   }
-  for (std::size_t i = 0; i < roles.size(); ++i) {
-    if (trace.allocations()[i].recompute) roles[i] = Role::kBrought;
-  }
+  for (std::size_t i = 0; i < roles.size(); ++i)
+    if (trace.allocations()[i].recompute) roles[i] = {.brought = true};
   return roles;
 }
 
-// The state of one pass over a trace: what is live, and what each module would take away or bring.
-struct MemoryModel::Sweep {
-  std::int64_t live = 0;
-  std::vector<std::int64_t> removable;   // Live bytes that checkpointing the module would free.
-  std::vector<std::int64_t> brought;     // Live bytes that keeping the module would not have here.
-  std::vector<std::int64_t> missing;     // Bytes that keeping the module would have had live here.
+namespace {
+bool of_optimizer(const trace::Allocation& allocation) {
+  return allocation.phase == Phase::kOptimizer || allocation.category == trace::Category::kOptimizerState;
+}
 
-  explicit Sweep(std::size_t modules) : removable(modules), brought(modules), missing(modules) {}
+/// Takes what the other options of an item change into a moment: `change(option)` bytes against the option chosen.
+template <typename Change>
+void put(Moment& moment, const Items& items, std::size_t item, std::size_t chosen, const Change& change) {
+  const std::int64_t plain = chosen == 0 ? 0 : change(0);
+  moment.level += plain;
+  for (std::size_t option = 1; option < items.options(item); ++option)
+    moment.savings[items.at(item, option)] = plain - (option == chosen ? 0 : change(option));
+}
+}  // namespace
 
-  Moment moment(const Selection& selection) const {
-    Moment moment{live, std::vector<std::int64_t>(selection.size())};
-    for (std::size_t k = 0; k < selection.size(); ++k) {
-      moment.savings[k] = selection[k] ? missing[k] - brought[k] : removable[k];
-      if (selection[k]) moment.level += moment.savings[k];
+// One pass over a trace: what is live, and what another option of each item would take away or bring.
+class MemoryModel::Sweep {
+ public:
+  Sweep(const MemoryModel& model, const trace::Trace& trace, const Choice& choice)
+      : model_(model),
+        trace_(trace),
+        choice_(choice),
+        items_(model.items_),
+        policies_(items_.policies()),
+        roots_(model.modules_, trace),
+        roles_(model.roles(trace, choice)),
+        brought_(items_.modules()),
+        removable_(items_.modules() * policies_),
+        missing_(items_.modules() * policies_) {
+    for (const trace::Allocation& allocation : trace.allocations()) {
+      const bool works = allocation.phase == Phase::kForward || allocation.phase == Phase::kBackward;
+      of_loss_.push_back(works && model.shared_.loss_modules.contains(trace.name(allocation.module)));
     }
+  }
+
+  void move_to(const Event& event) {
+    place_.move_to(event);
+    expect_what_is_missing(event);
+    if (event.action == Action::kAlloc) count(event, event.bytes.count());
+    if (event.action == Action::kFreeCompleted) count(event, -event.bytes.count());
+  }
+
+  Moment moment(std::uint32_t step) const {
+    Moment moment{live_, PerOption<std::int64_t>(items_.flat_size())};
+    for (std::size_t k = 0; k < items_.modules(); ++k) {
+      const std::int64_t away = moves_away(items_.policy(choice_[k])) ? brought_back_ : 0;
+      put(moment, items_, k, choice_[k], [&](std::size_t policy) {
+        const std::size_t at = k * policies_ + policy;
+        return missing_[at] - brought_[k] - removable_[at] - away;
+      });
+    }
+    put(moment, items_, items_.loss(), choice_[items_.loss()], [&](std::size_t) { return -loss_; });
+    put(moment, items_, items_.gradients(), choice_[items_.gradients()],
+        [&](std::size_t stepping) { return stepping != 0 ? -gradients_ : dropped_ - visiting_; });
+    put(moment, items_, items_.state(), choice_[items_.state()],
+        [&](std::size_t option) { return (step >= 2 ? model_.shared_.state_bytes[option] : 0) - state_; });
     return moment;
   }
+
+ private:
+  void forget(std::size_t k) {
+    std::fill_n(missing_.begin() + static_cast<std::ptrdiff_t>(k * policies_), policies_, 0);
+  }
+
+  void expect(std::size_t k, std::uint32_t step) {
+    if (choice_[k] == 0) return;
+    for (std::size_t policy = 0; policy < policies_; ++policy)
+      missing_[k * policies_ + policy] =
+          model_.lost({step, place_.micro_batch, static_cast<int>(k)}, choice_[k], policy);
+  }
+
+  void expect_what_is_missing(const Event& event) {
+    const int root = roots_(event.module);
+    const bool forward = event.phase == Phase::kForward, backward = event.phase == Phase::kBackward;
+    if (place_.began_forward || (!forward && !backward)) std::ranges::fill(missing_, 0);
+    if (forward && last_ >= 0 && root != last_ && !model_.called_often_[static_cast<std::size_t>(last_)])
+      expect(static_cast<std::size_t>(last_), event.step);
+    for (std::size_t k = 0; place_.began_backward && k < items_.modules(); ++k) {
+      expect(k, event.step);
+      // What was away comes back whenever it likes: then both would count.
+      if (moves_away(items_.policy(choice_[k]))) forget(k);
+    }
+    if (backward && root >= 0) forget(static_cast<std::size_t>(root));
+    if (!backward || place_.began_backward) dropped_ = 0;
+    last_ = forward ? root : -1;
+  }
+
+  void count(const Event& event, std::int64_t bytes) {
+    const auto id = static_cast<std::size_t>(event.allocation);
+    const trace::Allocation& allocation = trace_.allocation(event.allocation);
+    live_ += bytes;
+    if (allocation.category == trace::Category::kGradient) {
+      gradients_ += bytes;
+      // Where gradients are clipped a backward without steps comes first, and its own are dropped too.
+      if (bytes < 0 && event.phase == Phase::kBackward && !items_.clips()) dropped_ -= bytes;
+    } else if (of_optimizer(allocation)) {
+      state_ += bytes;
+      if (allocation.phase == Phase::kBackward && allocation.freed_at != trace::kAfterTrace) visiting_ += bytes;
+    } else if (of_loss_[id]) {
+      loss_ += bytes;
+    }
+    if (trace_.name(allocation.name) == trace::kBroughtBack) brought_back_ += bytes;
+    const int owner = roots_(allocation.module);
+    if (owner < 0) return;
+    const auto k = static_cast<std::size_t>(owner);
+    if (roles_[id].brought) brought_[k] += bytes;
+    for (std::size_t policy = 1; policy < policies_; ++policy)
+      if ((roles_[id].removed_by >> policy & 1) != 0) removable_[k * policies_ + policy] += bytes;
+  }
+
+  const MemoryModel& model_;
+  const trace::Trace& trace_;
+  const Choice& choice_;
+  const Items& items_;
+  std::size_t policies_;
+  Roots roots_;
+  Place place_;
+  std::vector<Role> roles_;
+  std::vector<bool> of_loss_;
+  int last_ = -1;  // Module of the last event, in forward.
+  std::int64_t live_ = 0;
+  std::int64_t loss_ = 0, gradients_ = 0, state_ = 0;  // Live bytes of these.
+  std::int64_t brought_back_ = 0;                      // Live bytes that were away.
+  std::int64_t visiting_ = 0;                          // State that a step in backward brought in for a parameter.
+  std::int64_t dropped_ = 0;                           // Gradients that would be live without a step in backward.
+  std::vector<std::int64_t> brought_;                  // By module: live bytes that no other policy would have here.
+  std::vector<std::int64_t> removable_, missing_;      // By module and policy: what it would free, or would have.
 };
 
-void MemoryModel::add(const trace::Trace& trace, const Selection& selection) {
-  if (given_up_.empty()) {
-    for (const auto& [key, list] : plain_) {
-      for (const Made& one : list) {
-        if (one.given_up) given_up_[{key.first, one.micro_batch, key.second}] += one.bytes;
-      }
-    }
+void MemoryModel::take(Moment moment) {
+  const auto [known, fresh] = known_.try_emplace(moment.savings, moments_.size());
+  if (fresh) {
+    moments_.push_back(std::move(moment));
+  } else {
+    moments_[known->second].level = std::max(moments_[known->second].level, moment.level);
   }
-  const std::vector<Role> role = roles(trace, selection);
-  const std::vector<std::size_t> highest = highest_of_each_run(trace);
-  Roots roots(modules_, trace);
-  Place place;
-  Sweep sweep(modules_.size());
-  int last = -1;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < trace.events().size(); ++i) {
-    const Event& event = trace.events()[i];
-    place.move_to(event);
-    const int root = roots(event.module);
-    const auto expect = [&](int k) { sweep.missing[k] = given_up(event.step, place.micro_batch, k); };
-    if (place.began_forward || (event.phase != Phase::kForward && event.phase != Phase::kBackward)) {
-      std::ranges::fill(sweep.missing, 0);
-    }
-    if (event.phase == Phase::kForward && last >= 0 && root != last && selection[last] && !called_often_[last]) expect(last);
-    if (place.began_backward) {
-      for (int k = 0; k < static_cast<int>(selection.size()); ++k) {
-        if (selection[k]) expect(k);
-      }
-    }
-    if (event.phase == Phase::kBackward && root >= 0) sweep.missing[root] = 0;
-    last = event.phase == Phase::kForward ? root : -1;
+}
 
-    if (event.action == Action::kAlloc || event.action == Action::kFreeCompleted) {
-      const std::int64_t bytes = event.action == Action::kAlloc ? event.bytes.count() : -event.bytes.count();
-      sweep.live += bytes;
-      const trace::Allocation& allocation = trace.allocation(event.allocation);
-      const int owner = roots(allocation.module);
-      const Role means = role[static_cast<std::size_t>(event.allocation)];
-      if (owner >= 0 && means == Role::kRemovable) sweep.removable[owner] += bytes;
-      if (owner >= 0 && means == Role::kBrought) sweep.brought[owner] += bytes;
-    }
-    if (next < highest.size() && highest[next] == i) {
-      ++next;
-      Moment moment = sweep.moment(selection);
-      const auto [known, fresh] = known_.try_emplace(moment.savings, moments_.size());
-      if (fresh) {
-        moments_.push_back(std::move(moment));
-      } else {
-        moments_[known->second].level = std::max(moments_[known->second].level, moment.level);
-      }
-    }
+void MemoryModel::add(const trace::Trace& trace, const Choice& choice) {
+  if (given_up_.empty()) sum_given_up();
+  const std::vector<std::size_t> highest = highest_of_each_run(trace);
+  Sweep sweep(*this, trace, choice);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < trace.events().size() && next < highest.size(); ++i) {
+    sweep.move_to(trace.events()[i]);
+    if (highest[next] != i) continue;
+    take(sweep.moment(trace.events()[i].step));
+    ++next;
   }
 }
 }  // namespace cinch::plan::internal

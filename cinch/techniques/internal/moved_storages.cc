@@ -207,7 +207,7 @@ at::Tensor MovedStorages::fetch(Handle& handle) {
 
 void MovedStorages::bring_back(Unit& unit, int task) {
   unit.back = unit.away->come_back();
-  record::label(unit.back, trace::Category::kActivation, "");
+  record::label(unit.back, trace::Category::kActivation, trace::kBroughtBack);
   ++unit.fetches;
   unit.waiting = unit.handles;
   ++ahead_;

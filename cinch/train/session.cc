@@ -132,11 +132,11 @@ StepReport Session::try_step(const data::Batch& batch, std::uint32_t step) {
   StepReport report;
   const auto stride = micro_batch_size(batch.size());
   for (std::int64_t first = 0; first < batch.size(); first += stride) {
-    const auto part = data::narrow(batch, first, std::min(stride, batch.size() - first));
-    const bool last = first + stride >= batch.size();
     const auto between = (batch.size() - 1) / stride - 1;  // Micro-batches that are neither the first nor the last.
     const bool stands = abridged_ && first == stride && between > 1;
     const trace::RepeatScope repeat(stands ? static_cast<std::uint32_t>(between) : 1);
+    const auto part = data::narrow(batch, first, std::min(stride, batch.size() - first));
+    const bool last = first + stride >= batch.size();
     if (stands) first += (between - 1) * stride;
     report.loss = sum_of(report.loss, forward_backward(part, batch.target_count, step, last, report.grad_norm));
   }

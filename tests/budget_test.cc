@@ -1,6 +1,7 @@
 // A plan that is said to fit runs under a hard cap of that size; one byte less fails, cleanly.
 #include <map>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,9 +37,11 @@ TEST_P(Budget, APlannedTrainingRunsUnderItsCap) {
   const auto [kind, percent, may_divide] = GetParam();
   const auto job = small_job(kind, kind == ModelKind::kMlp ? 512 : 16);  // an MLP's activations need many samples to matter
   const plan::CostModel costs(cpu());
-  const auto simulate = train::simulator(job, cpu());
+  const auto simulate = train::abridged_simulator(job, cpu());
   auto problem = problem_of(job, may_divide);
-  const auto floor = std::get<plan::Infeasible>(plan::solve(problem, costs, simulate)).smallest.peak;
+  static std::map<std::pair<ModelKind, bool>, Bytes> floors;
+  auto& floor = floors[{kind, may_divide}];
+  if (floor == Bytes()) floor = std::get<plan::Infeasible>(plan::solve(problem, costs, simulate)).smallest.peak;
   const auto unconstrained = peak_of(job, {});
   ASSERT_LT(floor, unconstrained);
   problem.budget = floor + Bytes((unconstrained - floor).count() * percent / 100);
@@ -54,7 +57,7 @@ TEST_P(Budget, APlannedTrainingRunsUnderItsCap) {
 INSTANTIATE_TEST_SUITE_P(All, Budget,
                          ::testing::Combine(::testing::Values(ModelKind::kGpt, ModelKind::kResNet18, ModelKind::kMlp,
                                                               ModelKind::kVit, ModelKind::kLlama),
-                                            ::testing::Values(75, 50, 10), ::testing::Bool()));
+                                            ::testing::Values(60, 10), ::testing::Bool()));
 
 /// Plans that divide a batch in five, with what else may be in them.
 std::vector<plan::Plan> dividing_plans(const job::Job& job) {

@@ -34,6 +34,28 @@ device::DeviceSpec card(int capability) {
   return spec;
 }
 
+/// Bytes that the second step's ops read and write, each as often as it is called.
+double bytes_moved(const trace::Trace& trace) {
+  double bytes = 0;
+  for (const trace::OpCall& call : trace.ops())
+    if (call.step == 2) bytes += static_cast<double>((call.read + call.written).count()) * call.times;
+  return bytes;
+}
+
+// Backward runs on a thread of the device's own.
+TEST(ClaimedCuda, AnAbridgedDryRunCountsForwardAndBackwardOfThePartsLeftOut) {
+  const auto job = small_job(ModelKind::kGpt, 14);
+  for (const auto policy : {plan::ActivationPolicy::kKeep, plan::ActivationPolicy::kCheckpoint}) {
+    auto plan = checkpoint_all(job);
+    for (auto& [path, its] : plan.activations) its = policy;
+    plan.micro_batch_size = 3;
+    const auto whole = train::simulator(job, card(80))(plan), abridged = train::abridged_simulator(job, card(80))(plan);
+    EXPECT_LT(abridged.ops().size(), whole.ops().size());
+    EXPECT_DOUBLE_EQ(bytes_moved(abridged), bytes_moved(whole));
+    EXPECT_EQ(trace::Timeline(abridged).peak().bytes, trace::Timeline(whole).peak().bytes);
+  }
+}
+
 TEST(ClaimedCuda, TensorsAreThere) {
   trace::Trace trace;
   {

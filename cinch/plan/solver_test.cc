@@ -161,7 +161,7 @@ TEST(Solver, FindsTheBestOfAllPlansOrSaysByHowMuchItMayMiss) {
       const Solution& solution = std::get<Solution>(result);
       EXPECT_THAT(validate(problem, costs(), simulate_of(chain), solution), IsEmpty());
       const double least = fastest(all, problem.budget)->step_time.count();
-      EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + 2e-6));
+      EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + internal::kTie));
       proven += solution.gap <= internal::kTie;
       ++solved;
       simulated += solution.simulated;
@@ -328,7 +328,7 @@ TEST(SolverOnACard, JudgesByWhatTheCardHoldsAndSaysByHowMuchItMayMiss) {
       const Solution& solution = std::get<Solution>(result);
       EXPECT_THAT(validate(problem, costs(), simulate_of(chain), solution), IsEmpty());
       const double least = fastest(all, problem.budget)->step_time.count();
-      EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + 2e-6));
+      EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + internal::kTie));
       near += solution.best.step_time.count() <= 1.02 * least;
       ++solved;
     }
@@ -389,7 +389,7 @@ TEST(Solver, TheOrderInWhichModulesAreNamedDoesNotMatter) {
   const double least = fastest(all, problem.budget)->step_time.count();
   std::ranges::shuffle(problem.modules, random);
   const auto solution = std::get<Solution>(solve(problem, costs(), simulate_of(chain)));
-  EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + 2e-6));
+  EXPECT_LE(solution.best.step_time.count(), least * (1 + solution.gap) * (1 + internal::kTie));
   EXPECT_LE(solution.gap, internal::kTie);
 }
 

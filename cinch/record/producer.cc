@@ -53,6 +53,7 @@ trace::Context Producer::context() {
     if (context.phase == trace::Phase::kOther) {
       context.phase = trace::Phase::kBackward;
       context.step = last_.step;
+      context.times = last_.times;
     }
     if (!context.recompute) context.module = internal::forward_module(node->thread_id(), node->sequence_nr());
     return context;

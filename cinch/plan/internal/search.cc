@@ -9,6 +9,7 @@ namespace cinch::plan::internal {
 namespace {
 constexpr std::size_t kMostSizes = 16;        // Micro-batch sizes.
 constexpr std::size_t kMostTries = 64;        // Choices simulated for one micro-batch size and one budget,
+constexpr std::size_t kMostForMore = 16;      // where a plan that fits is known already,
 constexpr std::size_t kMostFloorTries = 24;   // and in vain, for the floor.
 constexpr std::int64_t kMostPartsShown = 64;  // Of all plain plans together that are run for the frontier's sake.
 constexpr int kMostGuesses = 8;               // At what a card takes beyond tensors, for one size and one budget.
@@ -204,8 +205,7 @@ void Search::learn_costs(Division& division, std::size_t policy, const Run& plai
   const double shown = sum > 0 ? std::clamp(seen / sum, 0.0, 1.0) : 1;
   // A trifle for each module, so that of choices of equal time the one that changes fewer is the cheaper.
   const double trifle = division.plain_time.count() * kRounding / 1e3;
-  for (std::size_t k = 0; k < items.modules(); ++k)
-    division.costs[items.at(k, policy)] = more[k] * shown + trifle;
+  for (std::size_t k = 0; k < items.modules(); ++k) division.costs[items.at(k, policy)] = more[k] * shown + trifle;
 }
 
 void Search::cut_at(Division& division, double seconds_above_plain) {
@@ -238,7 +238,7 @@ bool Search::search(Division& division, Bytes budget, Seconds time_limit, std::s
     // What prepare() ran counts as found where it is fast enough; the search below then looks for less.
     if (is_of(division, done.plan) && done.peak <= budget) time_limit = std::min(time_limit, done.step_time);
   }
-  const double limit = (time_limit * (1 - kRounding) - division.plain_time).count();
+  const double limit = (time_limit * (1 - kTie) - division.plain_time).count();
   Bytes spare = std::max(problem_.overhead, division.least_overhead);
   int guesses = 0;
   for (std::size_t tries = 0;; ++tries) {
@@ -291,8 +291,8 @@ void Search::find_fastest() {
     for (;;) {  // Each find lowers the time that the next must beat.
       const Candidate* best = fastest_fitting();
       const Seconds limit = best == nullptr ? kNever : best->step_time;
-      if (division->plain_time - head_start(*division) >= limit * (1 - kRounding)) break;
-      if (!search(*division, problem_.budget, limit, kMostTries)) break;
+      if (division->plain_time - head_start(*division) >= limit * (1 - kTie)) break;
+      if (!search(*division, problem_.budget, limit, best == nullptr ? kMostTries : kMostForMore)) break;
     }
   }
   for (const auto& division : divisions_) {  // Those there was no time for, if they are needed.

@@ -80,9 +80,10 @@ std::int64_t state_between_steps(const trace::Trace& trace) {
 
 std::set<std::string, std::less<>> modules_that_differ(const trace::Trace& a, const trace::Trace& b) {
   const auto made = [](const trace::Trace& trace) {
+    const std::uint32_t last = trace.steps();
     std::map<std::string, std::multiset<std::int64_t>, std::less<>> by_module;
     for (const trace::Allocation& one : trace.allocations()) {
-      if (one.step != trace.steps() || (one.phase != Phase::kForward && one.phase != Phase::kBackward)) continue;
+      if (one.step != last || (one.phase != Phase::kForward && one.phase != Phase::kBackward)) continue;
       by_module[std::string(trace.name(one.module))].insert(one.bytes.count());
     }
     return by_module;

@@ -153,9 +153,6 @@ class Usage(Case):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertTrue(done.stdout.startswith("DOES NOT FIT: needs "), done.stdout)
 
-    def test_no_planner_chooses_lossy_techniques_in_this_version(self):
-        self.refused("plan", "mlp.toml", "--allow", "adam8bit", says=["adam8bit", "plan file"])
-
     def test_budgets_without_sense(self):
         for verb in ("estimate", "plan", "train"):
             for budget in ("0", "-1", "12XB"):

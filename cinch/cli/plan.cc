@@ -97,7 +97,11 @@ Run add_plan(CLI::App& program) {
       ->check(CLI::IsMember(dimensions()));
   verb->add_option("--time-limit", flags->time_limit, "Stop searching after so many seconds; says how good the plan is")
       ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber);
+      ->check([](const std::string& text) -> std::string {
+        double seconds = 0;  // NaN is not over 0.
+        return CLI::detail::lexical_cast(text, seconds) && seconds > 0 ? ""
+                                                                       : text + " is not a number of seconds over 0";
+      });
   return [flags](Stage& stage) { return run(*flags, stage); };
 }
 }  // namespace cinch::cli

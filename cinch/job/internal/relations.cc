@@ -144,7 +144,8 @@ void check_relations(const Job& job, const Section& model, const Section& data, 
   check_sizes(job, model, train);
   if (job.train.warmup_steps > job.train.steps) {
     train.fail("warmup_steps",
-               fmt::format("is {}, more than steps, which is {}", job.train.warmup_steps, job.train.steps));
+               fmt::format("is {}, more than steps, which is {}", job.train.warmup_steps, job.train.steps),
+               "For a short trial set both: --set train.steps=3 --set train.warmup_steps=0.");
   }
 }
 }  // namespace cinch::job::internal

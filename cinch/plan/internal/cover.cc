@@ -7,7 +7,7 @@ namespace cinch::plan::internal {
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t kMostMoments = 192;      // The tightest are kept: fewer only loosen the bound.
-constexpr std::size_t kMostWork = 20'000'000;  // Steps of the search, about: some hundredths of a second.
+constexpr std::size_t kMostWork = 4'000'000;  // Steps of the search, about: some hundredths of a second.
 
 class BranchAndBound {
  public:

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMostSizes = 16;        // Micro-batch sizes.
 constexpr std::size_t kMostTries = 64;        // Choices simulated for one micro-batch size and one budget,
 constexpr std::size_t kMostForMore = 16;      // where a plan that fits is known already,
-constexpr std::size_t kMostFloorTries = 24;   // and in vain, for the floor.
+constexpr std::size_t kMostFloorTries = 12;   // and in vain, for the floor.
 constexpr std::int64_t kMostPartsShown = 64;  // Of all plain plans together that are run for the frontier's sake.
 constexpr int kMostGuesses = 8;               // At what a card takes beyond tensors, for one size and one budget.
 constexpr std::int64_t kFloorPart = 512;      // Of a floor on a card: what is less is not looked for.
@@ -341,18 +341,27 @@ void Search::find_smallest() {
   }
 }
 
-// Less than the smallest known, as long as the bounds leave any: each time the choice that may be the smallest of all.
+// Less than the smallest known, as long as the bounds leave any: each time the choice that may be the smallest of all,
+// whatever it costs.
 void Search::lower(Division& division) {
+  const PerOption<double> free(division.costs.size());
+  const auto cover_within = [&](Bytes budget, Bytes spare) {
+    return cheapest_cover({.offsets = division.items.offsets(),
+                           .costs = free,
+                           .moments = division.memory->moments(),
+                           .budget = (budget - spare).count(),
+                           .tried = &division.tried});
+  };
   for (std::size_t tries = 0;; ++tries) {
     const Bytes least = smallest().peak, spare = std::max(problem_.overhead, division.least_overhead);
     Bytes high = least - Bytes(problem_.on_device ? least.count() / kFloorPart + 1 : 1), low;
-    Cover cover = cover_of(division, high, spare, kNever.count());
+    Cover cover = cover_within(high, spare);
     division.cut = !cover.complete;
     if (!cover.cheapest) return;
     if (tries == kMostFloorTries || out_of_time()) return cut_at(division, cover.bound);
     while ((high - low).count() > least.count() / kFloorPart) {
       const Bytes middle = low + Bytes((high - low).count() / 2);
-      Cover smaller = cover_of(division, middle, spare, kNever.count());
+      Cover smaller = cover_within(middle, spare);
       (smaller.cheapest ? high : low) = middle;
       if (smaller.cheapest) cover = std::move(smaller);
     }

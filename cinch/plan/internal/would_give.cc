@@ -40,8 +40,8 @@ std::vector<WouldGive> would_give(const Problem& problem, const CostModel& costs
     const Plan plan = with(base.plan, problem, technique.key);
     if (plan == base.plan || !validate(problem, plan).empty()) continue;
     const Candidate alone = run(plan);
-    if (alone.peak < base.peak || alone.step_time < base.step_time)
-      given.push_back({std::string(technique.key), alone});
+    const bool faster = base.peak <= problem.budget && alone.step_time < base.step_time;
+    if (alone.peak < base.peak || faster) given.push_back({std::string(technique.key), alone});
     if (alone.peak >= base.peak) continue;
     const Plan all = with(together.candidate.plan, problem, technique.key);
     if (!validate(problem, all).empty()) continue;

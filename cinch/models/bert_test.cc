@@ -61,7 +61,7 @@ TEST(Bert, DoesNotTrainPadding) {
     auto config = tiny(5);
     config.padding_token = padding;
     Bert model(config);
-    const auto& words = model.named_parameters()["embeddings.word_embeddings.weight"];
+    const at::Tensor words = model.named_parameters()["embeddings.word_embeddings.weight"];
     EXPECT_EQ(words[3].count_nonzero().item<int>(), padding < 0 ? 16 : 0);
     const auto tokens = at::arange(8).expand({2, 8});
     model.loss_sum({tokens, at::zeros({2}, at::kLong), 2}).backward();

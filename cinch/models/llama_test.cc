@@ -69,7 +69,7 @@ TEST(Llama, DoesNotTrainPadding) {
   auto config = tiny();
   config.padding_token = 2;
   Llama model(config);
-  const auto& words = model.named_parameters()["embed_tokens.weight"];
+  const at::Tensor words = model.named_parameters()["embed_tokens.weight"];
   EXPECT_EQ(words[2].count_nonzero().item<int>(), 0);
   model.hidden(at::arange(4).unsqueeze(0)).square().sum().backward();
   const auto per_token = words.grad().ne(0).sum(1);

@@ -29,6 +29,7 @@ std::string paragraphs(const std::vector<std::string>& sentences) {
 
 std::string forbidden(const Planned& planned, const plan::Candidate& from, const std::vector<plan::WouldGive>& gives) {
   std::vector<std::string> sentences;
+  sentences.reserve(gives.size());
   for (const plan::WouldGive& give : gives) sentences.push_back(internal::would_give(planned, from, give));
   return gives.empty() ? "" : section("Not allowed", "", paragraphs(sentences));
 }

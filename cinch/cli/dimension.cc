@@ -15,7 +15,7 @@ constexpr std::int64_t kMostLayers = 10'000;
 constexpr std::int64_t kGoodMultiple = 8;  // Of a head's width, for the kernels' sake.
 
 /// A key whose value is the step times `unit`.
-Dimension plain(std::string what, std::string key, std::int64_t value, std::int64_t unit, std::int64_t most) {
+Dimension plain(std::string what, const std::string& key, std::int64_t value, std::int64_t unit, std::int64_t most) {
   Dimension result{
       .what = std::move(what), .key = key, .own = value / unit, .most = most / unit, .value = {}, .changes = {}};
   result.value = [unit](std::int64_t step) { return step * unit; };

@@ -183,16 +183,6 @@ void CostModel::for_each_op(const std::function<void(const trace::OpCall&, Secon
   for_each_op_of_last_step(trace, [&](const trace::OpCall& call) { visit(call, times(call)); });
 }
 
-std::vector<std::pair<trace::NameId, Seconds>> CostModel::recompute_times(const trace::Trace& trace) const {
-  std::map<trace::NameId, Seconds> sums;
-  for_each_op(
-      [&](const trace::OpCall& call, Seconds time) {
-        if (call.recompute) sums[call.module] += time;
-      },
-      trace);
-  return {sums.begin(), sums.end()};
-}
-
 Seconds CostModel::arithmetic_time(const trace::Trace& trace) const {
   const auto fastest = [](const Points& points) {
     return std::ranges::max(points, {}, &Calibration::Point::per_second).per_second;

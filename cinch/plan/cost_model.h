@@ -28,8 +28,6 @@ class CostModel {
   Seconds step_time(const trace::Trace& trace) const;
   /// Each op that step_time() counts, with its time.
   void for_each_op(const std::function<void(const trace::OpCall&, Seconds)>& visit, const trace::Trace& trace) const;
-  /// What of step_time() is recomputation, by the module of the op.
-  std::vector<std::pair<trace::NameId, Seconds>> recompute_times(const trace::Trace& trace) const;
   /// The step's arithmetic without recomputation at the best rate there is: no division of the batch makes it faster.
   Seconds arithmetic_time(const trace::Trace& trace) const;
   bool calibrated() const;

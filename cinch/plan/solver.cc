@@ -96,14 +96,14 @@ std::string advice_for(const Problem& problem, const Candidate& smallest, const 
 }
 
 Infeasible explain(const Problem& problem, const CostModel& costs, const Simulate& simulate,
-                   const internal::Search& search, bool cut) {
+                   const internal::Search& search, bool cut, bool first_fit) {
   Infeasible result;
   result.smallest = search.smallest();
   const trace::Trace trace = simulate(result.smallest.plan);
   result.tensors = peak_tensors(trace, kFloorTensors);
   result.advice = advice_for(problem, result.smallest, trace, cut);
   result.simulated = search.candidates().size();
-  result.would_give = internal::would_give(problem, costs, simulate, result.smallest);
+  if (!first_fit) result.would_give = internal::would_give(problem, costs, simulate, result.smallest);
   return result;
 }
 
@@ -160,7 +160,7 @@ std::variant<Solution, Infeasible> solve(const Problem& problem, const CostModel
   if (search.fastest_fitting() == nullptr) {
     const bool cut = search.cut();
     search.find_smallest();
-    if (search.fastest_fitting() == nullptr) return explain(problem, costs, simulate, search, cut);
+    if (search.fastest_fitting() == nullptr) return explain(problem, costs, simulate, search, cut, options.first_fit);
   }
   if (!options.first_fit) search.fill_frontier();
   return report(problem, costs, simulate, search, options);

@@ -77,9 +77,10 @@ struct Solution {
   std::vector<Candidate> frontier;  ///< Pareto-optimal over all that were dry-run, by rising peak.
   Candidate unconstrained;          ///< The default plan.
   std::size_t simulated = 0;        ///< Plans dry-run.
-  /// best.step_time is at most (1+gap) × any other fitting plan's that the search could have met (its micro-batch
-  /// sizes, any set of modules). 0: all were covered, by simulation or by a bound. Ties of up to 0.1 %, where the plan
-  /// that changes less is preferred, count in it. Infinite if time ran out and no bound is known.
+  /// best.step_time is at most (1+gap) × any other fitting plan's that the search could have met (its micro-batch and
+  /// chunk sizes, any techniques allowed). 0: all were covered, by simulation or by a bound, though nothing faster by
+  /// less than 0.1 % is looked for. Ties of up to that, where the plan that changes less is preferred, count in it.
+  /// Infinite if time ran out and no bound is known.
   double gap = 0;
   std::vector<WouldGive> would_give = {};
 };
@@ -96,7 +97,7 @@ struct Infeasible {
 struct SolveOptions {
   Seconds time_limit{60};
   std::stop_token stop;
-  bool first_fit = false;  ///< Any plan that fits will do: for questions of whether, not of how fast.
+  bool first_fit = false;  ///< Any plan that fits will do, and no would_give: to ask whether, not how fast.
   std::function<void(const Candidate&)> on_candidate;  ///< Progress; same thread.
 };
 [[nodiscard]] std::variant<Solution, Infeasible> solve(const Problem& problem, const CostModel& costs,

@@ -260,6 +260,12 @@ std::string processor() {
   return {};
 }
 
+/// Whether other programs left the processor alone for the last minute.
+bool machine_is_quiet() {
+  double load = 0;
+  return ::getloadavg(&load, 1) != 1 || load <= 0.5 * at::get_num_threads();
+}
+
 std::optional<CacheFile> cache() {
   const auto folder = cache_folder();
   if (!folder) return std::nullopt;
@@ -271,6 +277,7 @@ std::optional<CacheFile> cache() {
 
 plan::Calibration calibrate(const CalibrateOptions& options) {
   auto kept = cache();
+  const bool quiet = machine_is_quiet();  // Before its own measurements make it busy.
   const std::string key = std::to_string(at::get_num_threads()) + " threads";
   std::optional<Calibration> known;
   if (kept && !options.afresh) {
@@ -280,7 +287,7 @@ plan::Calibration calibrate(const CalibrateOptions& options) {
   if (known && (options.disk.empty() || known->disk_bytes_per_second > 0)) return *known;
   Calibration calibration = known ? *std::move(known) : measure_ops();
   if (!options.disk.empty()) calibration.disk_bytes_per_second = measure_disk(options.disk);
-  if (kept) {
+  if (kept && (quiet || options.afresh)) {  // What others slowed down serves once, unless it was asked for.
     kept->add(key, plan::to_json(calibration));
     kept->save();
   }

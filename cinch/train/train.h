@@ -45,8 +45,8 @@ struct CalibrateOptions {
   std::filesystem::path disk = {};    ///< A folder, where a plan would keep tensors: how fast its disk is, too.
 };
 /// What ops take on this machine, with this LibTorch and number of threads: of an earlier measurement that lies in the
-/// cache folder (cinch/core/cache_file.h), else measured, in about three seconds, and kept there. It makes dry runs and an
-/// arena of its own, so never inside a Recorder, a DryRun or an Arena. Throws IoError of `disk`.
+/// cache folder (cinch/core/cache_file.h), else measured, in some seconds, and kept there if the machine was quiet. It
+/// makes dry runs and an arena of its own, so never inside a Recorder, a DryRun or an Arena. Throws IoError of `disk`.
 plan::Calibration calibrate(const CalibrateOptions& options = {});
 
 struct Progress {

@@ -9,12 +9,12 @@
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <limits>
 #include <numeric>
